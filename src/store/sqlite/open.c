@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a store in SQLite: a file of ours, a new one, or a program's database that has our tables in it
- * (in_transaction.h). Anything else is refused, and not changed.
- *
- * Nothing here opens the file but SQLite itself: closing any other descriptor of it would drop the locks that this
- * process holds on it, also those of connections that aren't ours. Its log has no such locks.
- *
- * What is read from the log need not be on the disk: the first process to open the database takes every complete
- * transaction in the log for committed, even one that was never synced, or whose sync failed and which is in memory
- * only. SQLite's own sync before the next checkpoint doesn't help there, because the pages are clean. So each start
- * writes the log again, byte for byte, and syncs it, before it shows anything (settle_log). A process that goes on
- * after a failed sync needs none of that: what failed was never visible, and is written over by the next commit. */
+ * (in_transaction.h). Anything else is refused, and not changed. */
+#include "store/sqlite/file.h"
 #include "store/sqlite/sqlite.h"
 
 #include "base/check.h"
@@ -25,108 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUSY_WAIT_NS (10 * INT64_C(1000000000)) /* for the lock of another process */
-#define LOCKED_OUT_WAIT_NS INT64_C(250000000)   /* the same, while the last wait was in vain */
-#define BUSY_NS_MAX UINT64_C(8000000)
 #define CLOCK_SKEW_MAX HX_SECOND
-
-/* SQLite's busy handler: another process writes. Its transactions are short, so the first attempts follow each other
- * quickly; delays are random, so that several processes don't retry in step. `context` is hx_sqlite.is_locked_out, or
- * NULL. */
-static int wait_for_others(void *context, int step)
-{
-    static _Thread_local int64_t began;
-    bool *is_locked_out = context;
-    int64_t max = is_locked_out && *is_locked_out ? LOCKED_OUT_WAIT_NS : BUSY_WAIT_NS;
-    if (step == 0) began = hx_clock_mono_ns();
-    if (hx_clock_mono_ns() - began >= max) {
-        if (is_locked_out) *is_locked_out = true;
-        return 0;
-    }
-    uint64_t ns = UINT64_C(100000) << (step < 7 ? step : 7);
-    if (ns > BUSY_NS_MAX) ns = BUSY_NS_MAX;
-    struct timespec pause = {0, (long)(ns / 2 + hx_rand_below(ns / 2))};
-    (void)nanosleep(&pause, NULL);
-    return 1;
-}
-
-static int run(sqlite3 *db, const char *sql)
-{
-    return sqlite3_exec(db, sql, NULL, NULL, NULL);
-}
-
-sqlite3 *hx_sqlite_connect(const char *path, bool reads_only, int *rc)
-{
-    sqlite3 *db = NULL;
-    int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE | SQLITE_OPEN_PRIVATECACHE;
-    *rc = sqlite3_open_v2(path, &db, flags, NULL);
-    if (*rc == SQLITE_OK) {
-        (void)sqlite3_extended_result_codes(db, 1);
-        (void)sqlite3_busy_handler(db, wait_for_others, NULL);
-        *rc = run(db, "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF");
-    }
-    if (*rc == SQLITE_OK && reads_only) *rc = run(db, "PRAGMA query_only = ON");
-    if (*rc == SQLITE_OK) return db;
-    if (db && sqlite3_system_errno(db) != 0) errno = sqlite3_system_errno(db);
-    (void)sqlite3_close(db);
-    return NULL;
-}
-
-void hx_sqlite_explain(const char *path, int rc, int system_errno, hx_error_text error)
-{
-    const char *why = system_errno != 0 ? strerror(system_errno) : sqlite3_errstr(rc);
-    if (rc == SQLITE_READONLY_DBMOVED) {
-        (void)hx_fail(error,
-                      "%s was moved, removed or replaced while it was in use: put the same file back, or stop every "
-                      "gateway before one is started on another file",
-                      path);
-        return;
-    }
-    switch (rc & 0xff) {
-    case SQLITE_NOTADB: (void)hx_fail(error, "%s is no SQLite database: name another file for the store", path); return;
-    case SQLITE_CORRUPT:
-        (void)snprintf(
-            error, sizeof(hx_error_text),
-            "%s is damaged: stop every process that uses it, see `sqlite3 %s 'PRAGMA integrity_check'`, and restore a "
-            "backup or save what `.recover` finds",
-            path, path);
-        return;
-    case SQLITE_READONLY:
-        (void)hx_fail(error,
-                      "%s can't be written: give this user the right to write the file and the directory it is in "
-                      "(SQLite makes files beside it)",
-                      path);
-        return;
-    case SQLITE_FULL: (void)hx_fail(error, "no space for %s: free space on that disk", path); return;
-    case SQLITE_BUSY:
-        (void)hx_fail(error,
-                      "%s was locked by another process for longer than ten seconds: find the process that has it "
-                      "open (`fuser %s`), and end its transaction",
-                      path, path);
-        return;
-    case SQLITE_CANTOPEN:
-        (void)hx_fail(error,
-                      "can't open %s: %s; its directory must be there, and this user must be able to write in it", path,
-                      why);
-        return;
-    default: (void)hx_fail(error, "the store in %s can't be used: %s", path, why);
-    }
-}
 
 static bool fail(const hx_sqlite *s, int rc, hx_error_text error)
 {
-    hx_sqlite_explain(s->path, rc, s->rows.db ? sqlite3_system_errno(s->rows.db) : errno, error);
+    hx_sqlite_file_explain(s->path, rc, s->rows.db ? sqlite3_system_errno(s->rows.db) : errno, error);
     return false;
-}
-
-static void sync_directory_of(const char *path)
-{
-    char *slash = strrchr(path, '/'), *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : NULL;
-    int fd = open(directory ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(directory);
-    if (fd < 0) return; /* this user can't read it; SQLite syncs it again with its log */
-    (void)fsync(fd);
-    close(fd);
 }
 
 static bool is_file(const hx_sqlite *s, bool *there, hx_error_text error)
@@ -136,28 +32,6 @@ static bool is_file(const hx_sqlite *s, bool *there, hx_error_text error)
     if (!*there || S_ISREG(st.st_mode)) return true;
     return hx_fail(error, "%s is not a file: sqlite: needs one, as in sqlite:%s%shapax.db", s->path,
                    S_ISDIR(st.st_mode) ? s->path : "", S_ISDIR(st.st_mode) ? "/" : "/var/lib/");
-}
-
-/* A new file is readable to its owner alone: the secret is in it. No process has locks on it that this could drop. */
-static bool make_file(const hx_sqlite *s, hx_error_text error)
-{
-    int fd = open(s->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) return errno == EEXIST || fail(s, SQLITE_CANTOPEN, error);
-    close(fd);
-    sync_directory_of(s->path);
-    return true;
-}
-
-/* Whether the database has no table at all. */
-static int is_empty(sqlite3 *db, bool *out)
-{
-    sqlite3_stmt *s = NULL;
-    int rc = sqlite3_prepare_v2(db, "SELECT count(*) FROM sqlite_schema", -1, &s, NULL);
-    if (rc != SQLITE_OK) return rc;
-    rc = sqlite3_step(s);
-    *out = rc == SQLITE_ROW && sqlite3_column_int(s, 0) == 0;
-    (void)sqlite3_finalize(s);
-    return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
 static int put_mark(hx_sqlite *s)
@@ -177,7 +51,7 @@ static bool make_tables(hx_sqlite *s, hx_error_text error)
     int rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
     if (rc == SQLITE_OK) rc = hx_sqlite_tables_identify(&s->rows, &format, secret);
     if (rc == SQLITE_OK && format == 0) {
-        rc = is_empty(s->rows.db, &empty);
+        rc = hx_sqlite_file_is_empty(s->rows.db, &empty);
         if (rc == SQLITE_OK && !empty) {
             (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
             return hx_fail(error,
@@ -222,69 +96,6 @@ static bool read_secret(hx_sqlite *s, int64_t *format, hx_error_text error)
     return *format == 0 || !s->options.secret || check_secret(s, error);
 }
 
-/* Turns the write-ahead log on: readers don't wait for the writer, and one sync is the commit. The file keeps that. */
-static bool set_log(hx_sqlite *s, hx_error_text error)
-{
-    sqlite3_stmt *q = NULL;
-    int rc = sqlite3_prepare_v2(s->rows.db, "PRAGMA journal_mode = WAL", -1, &q, NULL);
-    if (rc == SQLITE_OK) rc = sqlite3_step(q);
-    bool is_wal = rc == SQLITE_ROW && sqlite3_column_text(q, 0) &&
-                  strcmp((const char *)sqlite3_column_text(q, 0), "wal") == 0;
-    if (rc == SQLITE_ROW) rc = sqlite3_step(q); /* the first row comes before the change is written */
-    (void)sqlite3_finalize(q);
-    if (rc != SQLITE_DONE) return fail(s, rc, error);
-    if (!is_wal)
-        (void)hx_fail(error,
-                      "%s is where processes can't share memory (a network mount?): put the store on a local disk",
-                      s->path);
-    return is_wal;
-}
-
-static int write_again(int fd)
-{
-    char bytes[64 << 10];
-    for (off_t at = 0;;) {
-        ssize_t got = pread(fd, bytes, sizeof bytes, at);
-        if (got > 0) got = pwrite(fd, bytes, (size_t)got, at);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return errno;
-        if (got == 0) return fsync(fd) == 0 ? 0 : errno;
-        at += got;
-    }
-}
-
-/* Writes the log again and syncs it, inside a write transaction, so that no other process writes. */
-static bool settle_log(hx_sqlite *s, hx_error_text error)
-{
-    int rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
-    if (rc != SQLITE_OK) return fail(s, rc, error);
-    int fd = open(sqlite3_filename_wal(sqlite3_db_filename(s->rows.db, "main")), O_RDWR | O_CLOEXEC);
-    int failed = fd >= 0 ? write_again(fd) : errno == ENOENT ? 0 : errno;
-    if (fd >= 0) close(fd);
-    sync_directory_of(s->path);
-    (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
-    if (failed)
-        (void)hx_fail(error, "can't sync the log of the store in %s: %s; what is on the disk is not known", s->path,
-                      strerror(failed));
-    return !failed;
-}
-
-/* The time of the last change in the store; 0: it is empty. */
-static hx_ms last_stamp(hx_sqlite *s)
-{
-    sqlite3_stmt *q;
-    hx_record last = {0};
-    size_t head_len, answer_len;
-    if (hx_sqlite_tables_prepare(&s->rows, HX_SQL_HISTORY_LAST, &q) != SQLITE_OK) return 0;
-    if (sqlite3_step(q) == SQLITE_ROW) {
-        hx_slice head = {sqlite3_column_blob(q, 0), (size_t)sqlite3_column_bytes(q, 0)};
-        if (head.len == 0 || hx_record_decode_head(head, &last, &head_len, &answer_len) != HX_RECORD_OK)
-            last.changed_at = 0;
-    }
-    hx_sqlite_tables_reset(q);
-    return last.changed_at;
-}
-
 /* The first process after a boot sets the store's clock, never behind the last change in the store; all others follow
  * it, as far as the host lets its clock be moved. */
 static bool follow_clock(hx_sqlite *s, const hx_store_options *options, hx_error_text error)
@@ -293,7 +104,7 @@ static bool follow_clock(hx_sqlite *s, const hx_store_options *options, hx_error
     hx_ms now;
     int rc = hx_sqlite_tables_now(&s->rows, &now, &known);
     if (rc == SQLITE_OK && !known) {
-        hx_ms stamp = last_stamp(s);
+        hx_ms stamp = hx_sqlite_file_last_stamp(&s->rows);
         if (!hx_store_follow_wall(options, stamp, error)) return false;
         hx_ms first = hx_clock_now() > stamp ? hx_clock_now() : stamp;
         rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_WRITE);
@@ -355,16 +166,16 @@ static bool make_marked(hx_sqlite *s, hx_error_text error)
     (void)!truncate(making, 0); /* left by a process that was killed; the name stays, for is_begun */
     (void)unlink(log);
     s->path = making;
-    bool ok = make_file(s, error);
+    bool ok = hx_sqlite_file_make(s->path, error);
     if (ok) {
-        s->rows.db = hx_sqlite_connect(making, false, &rc);
+        s->rows.db = hx_sqlite_file_connect(making, false, &rc);
         ok = s->rows.db ? make_tables(s, error) : fail(s, rc, error);
         disconnect(s);
     }
     s->path = path;
     if (ok && link(making, path) != 0 && errno != EEXIST) ok = fail(s, SQLITE_CANTOPEN, error);
     (void)unlink(making);
-    sync_directory_of(path);
+    hx_sqlite_file_sync_directory(path);
     free(making);
     free(log);
     return ok;
@@ -377,23 +188,24 @@ static bool open_file(hx_sqlite *s, hx_error_text error)
     int64_t format = 0;
     bool there, empty = false;
     if (!is_file(s, &there, error) || (!there && !s->options.unfinished && is_begun(s, error))) return false;
-    if (!there && !(s->options.unfinished ? make_marked(s, error) : make_file(s, error))) return false;
-    s->rows.db = hx_sqlite_connect(s->path, false, &rc);
+    if (!there && !(s->options.unfinished ? make_marked(s, error) : hx_sqlite_file_make(s->path, error))) return false;
+    s->rows.db = hx_sqlite_file_connect(s->path, false, &rc);
     if (!s->rows.db) return fail(s, rc, error);
-    (void)sqlite3_busy_handler(s->rows.db, wait_for_others, &s->is_locked_out);
+    (void)sqlite3_busy_handler(s->rows.db, hx_sqlite_file_busy, &s->is_locked_out);
     if (!read_secret(s, &format, error)) return false;
     if (sqlite3_db_readonly(s->rows.db, "main") == 1) return fail(s, SQLITE_READONLY, error);
     if (format == 0) {
-        rc = is_empty(s->rows.db, &empty);
+        rc = hx_sqlite_file_is_empty(s->rows.db, &empty);
         if (rc != SQLITE_OK) return fail(s, rc, error);
     }
     if (format > 0 || empty)
-        if (!set_log(s, error) || !settle_log(s, error)) return false;
+        if (!hx_sqlite_file_set_log(s->path, s->rows.db, error) || !hx_sqlite_file_settle_log(s->path, &s->rows, error))
+            return false;
     if (format < HX_SQLITE_FORMAT && (!make_tables(s, error) || !read_secret(s, &format, error))) return false;
     if (!s->options.now && !follow_clock(s, &s->options, error)) return false;
     rc = hx_sqlite_tables_changes(&s->rows, &s->changes);
     if (rc != SQLITE_OK) return fail(s, rc, error);
-    s->aside.db = hx_sqlite_connect(s->path, true, &rc);
+    s->aside.db = hx_sqlite_file_connect(s->path, true, &rc);
     return s->aside.db ? true : fail(s, rc, error);
 }
 

@@ -8,6 +8,7 @@
  *
  * Ownership is shared: a dead process looks like a slow one, so the claim of another process ends with its lease and
  * not before. */
+#include "store/sqlite/file.h"
 #include "store/sqlite/sqlite.h"
 
 #include "base/check.h"
@@ -47,7 +48,7 @@ static void sqlite_attach(hx_store *store, hx_loop *loop)
     (void)loop;
     pthread_mutex_lock(&s->attaching);
     unsigned count = s->reader_count;
-    sqlite3 *db = count < HX_SQLITE_READERS_MAX ? hx_sqlite_connect(s->path, true, &rc) : NULL;
+    sqlite3 *db = count < HX_SQLITE_READERS_MAX ? hx_sqlite_file_connect(s->path, true, &rc) : NULL;
     if (db) {
         (void)sqlite3_busy_handler(db, NULL, NULL); /* a loop doesn't wait */
         s->readers[count].rows.db = db;

@@ -103,11 +103,6 @@ typedef struct hx_sqlite {
 extern const hx_store_ops hx_sqlite_ops;
 void hx_sqlite_close(hx_store *store);
 
-/* Opens a connection to the file, which waits for the locks of other processes. NULL with SQLite's code in *rc. */
-sqlite3 *hx_sqlite_connect(const char *path, bool reads_only, int *rc);
-/* Explains a code of SQLite, and what to do. */
-void hx_sqlite_explain(const char *path, int rc, int system_errno, hx_error_text error);
-
 void *hx_sqlite_writer(void *context);
 /* Ends a call on its loop. `shown` may be NULL, and is the caller's to drop. */
 void hx_sqlite_post(hx_store_call *call, hx_store_result result, hx_shared_record *shown);

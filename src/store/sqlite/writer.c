@@ -12,6 +12,7 @@
  * Waiters of this process are notified with the commit that ends their operation. What other processes commit is found
  * by rechecking: PRAGMA data_version says whether the file has changed, and it is read only while there are waiters,
  * soon after a change and rarely when nothing happens. */
+#include "store/sqlite/file.h"
 #include "store/sqlite/links.h"
 #include "store/sqlite/sqlite.h"
 
@@ -312,7 +313,7 @@ static void report(hx_sqlite *s, int rc)
         return;
     }
     hx_error_text error;
-    hx_sqlite_explain(s->path, rc, sqlite3_system_errno(s->rows.db), error);
+    hx_sqlite_file_explain(s->path, rc, sqlite3_system_errno(s->rows.db), error);
     hx_log_begin(HX_EVENT_sqlite_write_failed);
     hx_log_text("detail", error);
     hx_log_text("sqlite", sqlite3_errstr(rc));
