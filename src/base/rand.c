@@ -72,6 +72,12 @@ uint64_t hx_rand_below(uint64_t bound)
     }
 }
 
+void hx_rand_forget(void)
+{
+    memset(pool.bytes, 0, sizeof pool.bytes);
+    pool.left = 0;
+}
+
 void hx_rand_seed(uint64_t seed)
 {
     pool.seeded = true;

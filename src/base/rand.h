@@ -11,6 +11,9 @@ uint64_t hx_rand_u64(void);
 /* Uniform in [0, bound); bound > 0. */
 uint64_t hx_rand_below(uint64_t bound);
 
+/* Drops what this thread has drawn and not used: after a fork parent and child have the same bytes. */
+void hx_rand_forget(void);
+
 /* For the simulator only: from now on the bytes of this thread are determined by `seed`. */
 void hx_rand_seed(uint64_t seed);
 

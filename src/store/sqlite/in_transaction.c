@@ -222,34 +222,63 @@ static hx_in_transaction_result claim(session *s, hx_record *record)
     return rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR;
 }
 
+/* The record as it was written, without its texts, which are in the row. */
+static void show_written(hx_record *found, const hx_record *next)
+{
+    *found = *next;
+    found->route = found->correlation = found->reason = found->result = found->key_parameters = HX_EMPTY;
+}
+
 /* A span that is added to the time of day must not pass the end of time: an outcome would be over at once. */
 static bool is_span(hx_ms span)
 {
     return span >= 0 && span <= SPAN_MAX;
 }
 
+static bool is_request(const hx_in_transaction_request *request)
+{
+    return request->key.len > 0 && request->route.len <= HX_RECORD_TEXT_MAX && is_span(request->lease) &&
+           is_span(request->lifetime) && is_span(request->tombstone);
+}
+
+/* Reads the operation that *record would claim, and decides whether it can begin. */
+static hx_in_transaction_result look(session *s, const hx_in_transaction_request *request, hx_record *record)
+{
+    *record = claim_of(s, request);
+    if (hx_sqlite_tables_find(&s->rows, &record->op, s->now, &s->row) != SQLITE_OK) return HX_IN_TRANSACTION_ERROR;
+    hx_in_transaction_result result = judge(s, request, record);
+    if (result != HX_IN_TRANSACTION_OK) show(s, &record->op, s->arena, s->found);
+    if (result == HX_IN_TRANSACTION_UNKNOWN) s->found->state = HX_UNKNOWN; /* by its lease */
+    return result;
+}
+
 hx_in_transaction_result hx_sqlite_begin(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
                                          hx_in_transaction_operation *out, hx_record *found)
 {
     session s;
+    hx_record record;
     *out = (hx_in_transaction_operation){0};
     *found = (hx_record){0};
-    if (request->key.len == 0 || request->route.len > HX_RECORD_TEXT_MAX) return HX_IN_TRANSACTION_INVALID;
-    if (!is_span(request->lease) || !is_span(request->lifetime) || !is_span(request->tombstone))
-        return HX_IN_TRANSACTION_INVALID;
+    if (!is_request(request)) return HX_IN_TRANSACTION_INVALID;
     hx_in_transaction_result result = enter(&s, db, arena, found);
-    if (result != HX_IN_TRANSACTION_OK) return leave(&s, result);
-    hx_record record = claim_of(&s, request);
-    if (hx_sqlite_tables_find(&s.rows, &record.op, s.now, &s.row) != SQLITE_OK)
-        return leave(&s, HX_IN_TRANSACTION_ERROR);
-    result = judge(&s, request, &record);
-    if (result != HX_IN_TRANSACTION_OK) {
-        show(&s, &record.op, arena, found);
-        if (result == HX_IN_TRANSACTION_UNKNOWN) found->state = HX_UNKNOWN; /* by its lease */
-        return leave(&s, result);
+    if (result == HX_IN_TRANSACTION_OK) result = look(&s, request, &record);
+    if (result == HX_IN_TRANSACTION_OK) result = claim(&s, &record);
+    if (result == HX_IN_TRANSACTION_OK) {
+        *out = (hx_in_transaction_operation){record.op, record.epoch, record.owner};
+        show_written(found, &record);
     }
-    result = claim(&s, &record);
-    if (result == HX_IN_TRANSACTION_OK) *out = (hx_in_transaction_operation){record.op, record.epoch, record.owner};
+    return leave(&s, result);
+}
+
+hx_in_transaction_result hx_sqlite_find(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
+                                        hx_record *found)
+{
+    session s;
+    hx_record record;
+    *found = (hx_record){0};
+    if (!is_request(request)) return HX_IN_TRANSACTION_INVALID;
+    hx_in_transaction_result result = enter(&s, db, arena, found);
+    if (result == HX_IN_TRANSACTION_OK) result = look(&s, request, &record);
     return leave(&s, result);
 }
 
@@ -282,6 +311,7 @@ static hx_in_transaction_result end(sqlite3 *db, const hx_in_transaction_operati
     }
     int rc = to == HX_ABSENT ? hx_sqlite_tables_remove(&s.rows, &s.row, &next)
                              : hx_sqlite_tables_become(&s.rows, &s.row, &next);
+    show_written(found, &next);
     return leave(&s, rc == SQLITE_OK ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
 }
 
@@ -309,6 +339,31 @@ hx_in_transaction_result hx_sqlite_release(sqlite3 *db, const hx_in_transaction_
 {
     if (reason.len > HX_RECORD_TEXT_MAX) return HX_IN_TRANSACTION_INVALID;
     return end(db, operation, HX_ABSENT, NULL, reason, arena, found);
+}
+
+hx_in_transaction_result hx_sqlite_renew(sqlite3 *db, const hx_in_transaction_operation *operation, hx_ms lease,
+                                         hx_arena *arena, hx_record *found)
+{
+    session s;
+    *found = (hx_record){.op = operation->op};
+    if (lease <= 0 || !is_span(lease)) return HX_IN_TRANSACTION_INVALID;
+    hx_in_transaction_result result = enter(&s, db, arena, found);
+    if (result != HX_IN_TRANSACTION_OK) return leave(&s, result);
+    if (hx_sqlite_tables_find(&s.rows, &operation->op, s.now, &s.row) != SQLITE_OK)
+        return leave(&s, HX_IN_TRANSACTION_ERROR);
+    hx_record *record = &s.row.record;
+    bool is_anothers = operation->owner != 0 && operation->owner != record->owner;
+    bool is_over = hx_lifecycle_lapse(record, s.now, 0) != HX_PROCESSING;
+    bool is_held = !is_damaged(&s) && !is_anothers && !is_over &&
+                   hx_lifecycle_renew(stored_of(&s), operation->epoch) == HX_TRANSITION_WRITE;
+    show(&s, &operation->op, arena, found);
+    if (!is_held) {
+        if (found->state == HX_PROCESSING && is_over) found->state = HX_UNKNOWN;
+        return leave(&s, HX_IN_TRANSACTION_STALE);
+    }
+    found->lease_until = s.now + lease;
+    bool is_written = hx_sqlite_tables_renew(&s.rows, &operation->op, found->lease_until) == SQLITE_OK;
+    return leave(&s, is_written ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
 }
 
 hx_in_transaction_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned)

@@ -72,7 +72,7 @@ bool hx_sqlite_prepare(sqlite3 *db, hx_error_text error) HX_MUST_USE;
 /* The value of Hapax-Operation; false: it isn't one. */
 bool hx_sqlite_operation_of(hx_slice header, hx_in_transaction_operation *out) HX_MUST_USE;
 
-/* `found` gets the record, in `arena`, where the result says so. */
+/* `found` gets the record, in `arena`, where the result says so; with OK it is the new one, without its texts. */
 hx_in_transaction_result hx_sqlite_begin(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
                                          hx_in_transaction_operation *out, hx_record *found) HX_MUST_USE;
 /* Completes it with this response; body and headers are the caller's memory, the status is 1 to 999. */
@@ -84,6 +84,14 @@ hx_in_transaction_result hx_sqlite_fail(sqlite3 *db, const hx_in_transaction_ope
 /* Releases it: nothing has happened, and the key may be used again. `reason` is for operators. */
 hx_in_transaction_result hx_sqlite_release(sqlite3 *db, const hx_in_transaction_operation *operation, hx_slice reason,
                                            hx_arena *arena, hx_record *found) HX_MUST_USE;
+/* Holds the operation for `lease` from now on, at most 100 years of 365 days. STALE: it has ended, or its lease has
+ * lapsed and it is unknown. */
+hx_in_transaction_result hx_sqlite_renew(sqlite3 *db, const hx_in_transaction_operation *operation, hx_ms lease,
+                                         hx_arena *arena, hx_record *found) HX_MUST_USE;
+/* What became of it: DONE, RUNNING, UNKNOWN, EXPIRED or MISMATCH, as begin would say; OK: there is none. Changes
+ * nothing, and the open transaction need not be one that writes. */
+hx_in_transaction_result hx_sqlite_find(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
+                                        hx_record *found) HX_MUST_USE;
 /* Removes up to `max` expired operations, for programs that have no gateway to do so. */
 hx_in_transaction_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned) HX_MUST_USE;
 
