@@ -219,8 +219,8 @@ int hapax_begin(hapax *store, const hapax_request *request, hapax_claim *claim, 
  *
  * Each is durable when it returns HAPAX_OK, and may be repeated with the same arguments. They are accepted after the
  * lease has lapsed, too, as long as nobody else was given the operation: nobody renews behind the caller's back.
- * HAPAX_FENCED: the claim was lost, and `record` has what the operation is now. `result`, `reason` and `record` may be
- * NULL. */
+ * HAPAX_FENCED: the claim was lost, and `record` has what the operation is now (a daemon says it without its body, which
+ * hapax_find() gets). `result`, `reason` and `record` may be NULL. */
 int hapax_complete(hapax *store, const hapax_claim *claim, const hapax_result *result, hapax_record *record);
 int hapax_fail(hapax *store, const hapax_claim *claim, const hapax_result *result, hapax_record *record);
 int hapax_release(hapax *store, const hapax_claim *claim, const char *reason, hapax_record *record);

@@ -14,7 +14,7 @@
 #define POLL_MAX 64
 #define SETTLE_TRIES 5u
 
-static const hapax_store_type *const own_types[] = {&hx_lib_sqlite};
+static const hapax_store_type *const own_types[] = {&hx_lib_sqlite, &hx_lib_unix, &hx_lib_http};
 static const hapax_store_type *registered[TYPES_MAX];
 static atomic_size_t registered_count;
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
