@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Works on an intent until it has ended, or there is nothing more to do now: attempt, wait, attempt. */
+/* The attempts of `hapax send`: client/attempts.h over libcurl. */
 #ifndef HX_CMD_SEND_PERFORM_H
 #define HX_CMD_SEND_PERFORM_H
 
-#include "client/intent.h"
+#include "client/attempts.h"
 #include "net/client/address_guard.h"
 
 typedef struct {
@@ -20,13 +20,7 @@ typedef struct {
     bool (*ends)(void *user); /* true: no further attempt is made; asked while waiting for one */
 } hx_send_settings;
 
-typedef struct {
-    hx_careful_verdict verdict;
-    hx_slice why;
-    unsigned status;
-    hx_slice body, content_type, original_time;
-    bool body_is_cut, replayed;
-} hx_send_end;
+typedef hx_attempts_end hx_send_end;
 
 /* The texts of `end` are in the arena. False with a sentence: the intent could not be written, or the request is not
  * one that can be sent; nothing is under way then. */
