@@ -108,6 +108,7 @@ void hx_engine_begin_deliveries(hx_engine *engine)
     hx_redriver_start(engine);
     hx_configured_start(engine);
     hx_unknowns_start(engine);
+    hx_local_outbox_start(engine);
     hx_timer_start(engine->needs.loop, &engine->watch, WATCH_INTERVAL, watch_due);
 }
 
@@ -152,6 +153,7 @@ void hx_engine_stop(hx_engine *engine, void (*stopped)(void *context), void *con
     hx_pause_stop(engine);
     hx_configured_stop(engine);
     hx_unknowns_stop(engine);
+    hx_local_outbox_stop(engine);
     hx_timer_stop(engine->needs.loop, &engine->watch);
     for (size_t cursor = 0; hx_map_next(engine->recipients, &cursor, &name, &value);)
         hx_timer_stop(engine->needs.loop, &((hx_recipient *)value)->timer);
@@ -184,6 +186,7 @@ void hx_engine_free(hx_engine **owned)
     hx_arena_free(&engine->pause.home_arena);
     hx_arena_free(&engine->configured.arena);
     hx_arena_free(&engine->unknowns.arena);
+    hx_arena_free(&engine->outbox.arena);
     hx_mac_free(&engine->mac);
     free(engine);
 }

@@ -179,6 +179,14 @@ struct hx_engine {
         uint64_t count;       /* of unknown operations, at the last look */
         hx_ms from, began_at; /* what has changed since is looked at; when the last look began */
     } unknowns;
+    struct {
+        hx_timer timer;
+        hx_arena arena;
+        hx_store_call call;
+        hx_item_page page;
+        size_t at;
+        hx_publish publish;
+    } outbox;
     hx_engine_counts counts;
     _Atomic uint64_t refused; /* requests to the inbox, on any thread */
 };
@@ -257,6 +265,10 @@ void hx_configured_stop(hx_engine *engine);
 const hx_endpoint *hx_configured_find(const hx_engine *engine, const hx_endpoint *like);
 
 /* leases.c, fan_out.c, housekeeping.c */
+/* local_outbox.c */
+void hx_local_outbox_start(hx_engine *engine);
+void hx_local_outbox_stop(hx_engine *engine);
+/* leases.c */
 void hx_leases_start(hx_engine *engine);
 void hx_leases_stop(hx_engine *engine);
 void hx_fan_out_start(hx_engine *engine);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations inside the host's own SQLite transaction (store/sqlite/in_transaction.h), and what the store in a SQLite
  * file shares with them. */
+#include "core/event/event.h"
+#include "core/json/json_writer.h"
 #include "lib/stores.h"
 #include "store/sqlite/tables.h"
 
@@ -255,4 +257,61 @@ int hapax_sqlite_clean(sqlite3 *db, unsigned int max, unsigned int *cleaned)
     unsigned unused;
     if (!db) return hx_guard_fail(HAPAX_INVALID, "db is NULL");
     return hx_guard_run(NULL, clean_body, &(cleaning){db, max, cleaned ? cleaned : &unused});
+}
+
+/* Publishing */
+
+typedef struct {
+    sqlite3 *db;
+    const hapax_event *given;
+} publishing;
+
+static void put_member(hx_buf *out, const char *name, const char *text)
+{
+    if (text) hx_json_put_text(out, name, hx_slice_of(text));
+}
+
+/* The event as the API takes it, checked as there. */
+static bool write_event(const hapax_event *given, hx_arena *arena, hx_slice *out)
+{
+    char id[HAPAX_KEY_BYTES];
+    hx_buf buf;
+    hx_event read;
+    hx_slice data = hx_struct_text(given->data);
+    if (!given->type || data.len == 0) return hx_fail(hx_guard_message(), "an event needs a type, and data");
+    if (!given->id && hapax_new_key(id) != HAPAX_OK) return false;
+    size_t texts = hx_struct_text(given->id).len + hx_struct_text(given->type).len + hx_struct_text(given->tenant).len +
+                   hx_struct_text(given->stream).len + hx_struct_text(given->correlation_id).len;
+    hx_buf_init(&buf, arena, data.len + 6 * texts + 1024);
+    hx_json_open(&buf, NULL, '{');
+    put_member(&buf, "id", given->id ? given->id : id);
+    put_member(&buf, "type", given->type);
+    put_member(&buf, "tenant", given->tenant);
+    put_member(&buf, "stream", given->stream);
+    put_member(&buf, "correlation_id", given->correlation_id);
+    if (given->deliver_at > 0) hx_json_put_time(&buf, "deliver_at", given->deliver_at);
+    hx_json_put_raw(&buf, "data", data);
+    hx_json_close(&buf, '}');
+    *out = hx_buf_slice(&buf);
+    return hx_event_read(*out, arena, &read, hx_guard_message());
+}
+
+static int publish_body(hx_guest *call, void *arguments)
+{
+    publishing *p = arguments;
+    hapax_event given;
+    hx_slice event;
+    hx_record found;
+    hapax_record unused = {.size = sizeof unused};
+    if (!HX_STRUCT_TAKE(&given, p->given, hapax_event) || !write_event(&given, &call->arena, &event))
+        return HAPAX_INVALID;
+    int code = hx_lib_tell(hx_sqlite_publish(p->db, event, &call->arena, &found), &found, &unused, hx_guard_message());
+    hapax_record_clear(&unused);
+    return code;
+}
+
+int hapax_sqlite_publish(sqlite3 *db, const hapax_event *event)
+{
+    if (!db) return hx_guard_fail(HAPAX_INVALID, "db is NULL");
+    return hx_guard_run(NULL, publish_body, &(publishing){db, event});
 }

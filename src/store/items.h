@@ -40,6 +40,9 @@
 /* The key of the item that says where the store is (hx_store_facts.home). It is written empty into a store that is
  * filled from another, so that whoever opens it knows. */
 #define HX_ITEM_HOME "home"
+/* Where programs put events in their own transactions: the queue, and what their keys begin with. */
+#define HX_ITEM_OUTBOX_QUEUE "outbox"
+#define HX_ITEM_OUTBOX_KEY "x/"
 
 typedef enum {
     HX_ITEM_PUT,

@@ -54,6 +54,7 @@ bool hx_is_event_name(hx_slice name);
  *     k/MAC                    the key of a request to the API  g/endpoints               changes with every endpoint
  *     s/, p/, c/               core/event/sequence.h            w/OPERATION               admin/work/work.h
  *     j/TENANT/ID              a job                            a/TENANT/JOB/NUMBER       what a job has armed
+ *     x/VERSION                a program's own event
  */
 hx_slice hx_event_key(const hx_event *event, hx_arena *arena);
 /* The queue of its item, in the order of which events are listed: "events/TENANT/", or

@@ -366,6 +366,39 @@ hx_in_transaction_result hx_sqlite_renew(sqlite3 *db, const hx_in_transaction_op
     return leave(&s, is_written ? HX_IN_TRANSACTION_OK : HX_IN_TRANSACTION_ERROR);
 }
 
+/* Inside a transaction that writes nobody else draws an epoch: the order of keys is that of the commits. */
+static int put_event(session *s, hx_slice event)
+{
+    uint64_t version;
+    char key[sizeof HX_ITEM_OUTBOX_KEY + 16];
+    sqlite3_stmt *q;
+    int rc = hx_sqlite_tables_epoch(&s->rows, &version);
+    if (rc != SQLITE_OK) return rc;
+    version = hx_sqlite_tables_next_epoch(version, s->now);
+    (void)snprintf(key, sizeof key, HX_ITEM_OUTBOX_KEY "%016llx", (unsigned long long)version);
+    rc = hx_sqlite_tables_prepare(&s->rows, HX_SQL_ITEM_INSERT, &q);
+    if (rc != SQLITE_OK) return rc;
+    hx_sqlite_bind_bytes(q, 2, hx_slice_of(key));
+    (void)sqlite3_bind_int64(q, 3, (sqlite3_int64)version);
+    hx_sqlite_bind_bytes(q, 4, HX_LIT(HX_ITEM_OUTBOX_QUEUE));
+    (void)sqlite3_bind_int64(q, 5, 0);
+    (void)sqlite3_bind_int64(q, 6, 0);
+    hx_sqlite_bind_text(q, 7, HX_EMPTY);
+    hx_sqlite_bind_bytes(q, 8, event);
+    rc = hx_sqlite_tables_finish(q);
+    return rc == SQLITE_OK ? hx_sqlite_tables_set_epoch(&s->rows, version) : rc;
+}
+
+hx_in_transaction_result hx_sqlite_publish(sqlite3 *db, hx_slice event, hx_arena *arena, hx_record *found)
+{
+    session s;
+    *found = (hx_record){0};
+    if (event.len > HX_ITEM_BODY_MAX) return HX_IN_TRANSACTION_INVALID;
+    hx_in_transaction_result result = enter(&s, db, arena, found);
+    if (result == HX_IN_TRANSACTION_OK && put_event(&s, event) != SQLITE_OK) result = HX_IN_TRANSACTION_ERROR;
+    return leave(&s, result);
+}
+
 hx_in_transaction_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned)
 {
     session s;

@@ -92,6 +92,9 @@ hx_in_transaction_result hx_sqlite_renew(sqlite3 *db, const hx_in_transaction_op
  * nothing, and the open transaction need not be one that writes. */
 hx_in_transaction_result hx_sqlite_find(sqlite3 *db, const hx_in_transaction_request *request, hx_arena *arena,
                                         hx_record *found) HX_MUST_USE;
+/* Puts an event, JSON as the API takes it, into the outbox of the store: a gateway on this database publishes it once
+ * the transaction has committed. *found gets the reason of an ERROR. */
+hx_in_transaction_result hx_sqlite_publish(sqlite3 *db, hx_slice event, hx_arena *arena, hx_record *found) HX_MUST_USE;
 /* Removes up to `max` expired operations, for programs that have no gateway to do so. */
 hx_in_transaction_result hx_sqlite_clean(sqlite3 *db, unsigned max, unsigned *cleaned) HX_MUST_USE;
 

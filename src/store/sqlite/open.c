@@ -251,6 +251,7 @@ static hx_sqlite *make(hx_slice path, const hx_store_options *options)
                           .facts = {.name = "sqlite",
                                     .durable = true,
                                     .keeps_items = true,
+                                    .takes_events = true,
                                     .shared = true,
                                     .owner = hx_rand_u64(),
                                     .now = options->now ? options->now : hx_clock_now}};
