@@ -316,12 +316,12 @@ static void check_guarantee(hx_loader *loader, const hx_yaml *node, const hx_pol
     const hx_yaml *at = hx_yaml_get(node, "guarantee");
     hx_slice store = loader->config->store;
     if (!at || policy->guarantee != HX_GUARANTEE_TRANSACTIONAL) return;
-    if (hx_address_is_postgres(store) || store.len == 0) return;
+    if (hx_address_is_postgres(store) || hx_slice_starts(store, HX_LIT("sqlite:")) || store.len == 0) return;
     hx_slice kind = hx_slice_first(store, hx_slice_find(store, ':') + 1); /* the rest may contain a password */
     hx_config_problem_at(
         &loader->problems, at->line, at->column,
         "\"guarantee\" can't be transactional with a store %s: the upstream completes its operations in a "
-        "transaction of its own database, which must be the store (postgres://…)",
+        "transaction of its own database, which must be the store (postgres://… or sqlite:…)",
         hx_quoted(&loader->config->arena, kind));
 }
 

@@ -164,7 +164,7 @@ static int verify_body(hx_guest *call, void *arguments)
     hx_webhook_request request = {.find_header = find_header,
                                   .user = &given,
                                   .body = {given.body ? given.body : "", given.body_bytes}};
-    if (!rules.scheme || hx_webhook_scheme_mistake(rules.scheme))
+    if (!rules.scheme || strcmp(rules.scheme->name, "hmac") == 0) /* which would need more settings */
         return hx_guard_fail(HAPAX_INVALID, "the scheme must be standard, stripe, github, shopify or slack");
     if (!take_secrets(rules.scheme, given.secrets, &call->arena, secrets, &rules.secret_count)) return HAPAX_INVALID;
     hx_webhook_error wrong = hx_webhook_verify(&rules, &request, given.now > 0 ? given.now : hx_clock_wall(),

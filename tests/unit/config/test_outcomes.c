@@ -226,10 +226,10 @@ static const fixture_row of_words[] = {
     {ROUTE "    guarantee: transactional\n",
      "f:5:16: \"guarantee\" can't be transactional with a store \"memory:\": the upstream completes its operations "
      "in "
-     "a transaction of its own database, which must be the store (postgres://…)\n"},
+     "a transaction of its own database, which must be the store (postgres://… or sqlite:…)\n"},
     {"upstream: http://127.0.0.1:3000\nstore: journal:/x\ndefaults: {guarantee: transactional}\n",
      "f:3:23: \"guarantee\" can't be transactional with a store \"journal:\": the upstream completes its operations "
-     "in a transaction of its own database, which must be the store (postgres://…)\n"},
+     "in a transaction of its own database, which must be the store (postgres://… or sqlite:…)\n"},
     {ROUTE "    guarantee: idempotant\n",
      "f:5:16: \"guarantee\" must be none, atomic, idempotent or transactional, not \"idempotant\", did you mean "
      "\"idempotent\"?\n"},
