@@ -219,8 +219,8 @@ int hapax_begin(hapax *store, const hapax_request *request, hapax_claim *claim, 
  *
  * Each is durable when it returns HAPAX_OK, and may be repeated with the same arguments. They are accepted after the
  * lease has lapsed, too, as long as nobody else was given the operation: nobody renews behind the caller's back.
- * HAPAX_FENCED: the claim was lost, and `record` has what the operation is now (a daemon says it without its body, which
- * hapax_find() gets). `result`, `reason` and `record` may be NULL. */
+ * HAPAX_FENCED: the claim was lost, and `record` has what the operation is now (a daemon says it without its body,
+ * which hapax_find() gets). `result`, `reason` and `record` may be NULL. */
 int hapax_complete(hapax *store, const hapax_claim *claim, const hapax_result *result, hapax_record *record);
 int hapax_fail(hapax *store, const hapax_claim *claim, const hapax_result *result, hapax_record *record);
 int hapax_release(hapax *store, const hapax_claim *claim, const char *reason, hapax_record *record);
@@ -385,16 +385,17 @@ typedef struct hapax_sent {
     void *memory;
 } hapax_sent;
 
-/* Sends it until it is done, refused, or there is nothing more to do now; waits on the caller's thread between attempts.
- * `folder` keeps the requests that are under way, as private files. HAPAX_OK: see sent->verdict. HAPAX_MISMATCH: under
- * this name another request was written down. HAPAX_BUSY: another process works on it. */
-int hapax_send(const char *folder, const hapax_intent *message, hapax_transport *transport, void *context,
+/* Sends it until it is done, refused, or there is nothing more to do now; waits on the caller's thread between
+ * attempts. `folder` keeps the requests that are under way, as private files. HAPAX_OK: see sent->verdict.
+ * HAPAX_MISMATCH: under this name another request was written down. HAPAX_BUSY: another process works on it. */
+int hapax_send(const char *folder, const hapax_intent *intent, hapax_transport *transport, void *context,
                hapax_sent *sent);
 void hapax_sent_clear(hapax_sent *sent);
 
 /* Fingerprints and webhooks */
 
-/* The canonical form of JSON (RFC 8785, with exact numbers), in memory for free(). HAPAX_INVALID: it is no clean JSON. */
+/* The canonical form of JSON (RFC 8785, with exact numbers), in memory for free(). HAPAX_INVALID: it is no clean
+ * JSON. */
 int hapax_canonical_json(const void *json, size_t bytes, char **canonical, size_t *canonical_bytes);
 
 /* Parts of an HTTP request that make it this request and no other. */

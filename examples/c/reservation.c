@@ -66,7 +66,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: reservation DATABASE KEY PRODUCT QUANTITY\n");
         return 2;
     }
-    cart c = {.key = argv[2], .product = argv[3], .quantity = atoi(argv[4])};
+    cart c = {.key = argv[2], .product = argv[3], .quantity = (int)strtol(argv[4], NULL, 10)};
     hapax_record outcome = {.size = sizeof outcome};
     if (sqlite3_open(argv[1], &c.db) != SQLITE_OK) return 3;
     sqlite3_busy_timeout(c.db, 10000);

@@ -36,7 +36,7 @@ static void read_problem(hx_careful_result *result, hx_slice body)
         result->error_code = (hx_slice){value.ptr + 1, value.len - 2};
 }
 
-hx_careful_result hx_attempts_read(const hx_attempt_result *got, hx_ms now, hx_arena *arena)
+hx_careful_result hx_attempts_read(const hx_attempt_reply *got, hx_ms now, hx_arena *arena)
 {
     hx_careful_result result = {.status = got->status,
                                 .nothing_sent = got->status == 0 && got->nothing_sent,
@@ -54,7 +54,7 @@ hx_careful_result hx_attempts_read(const hx_attempt_result *got, hx_ms now, hx_a
     return result;
 }
 
-static void keep_response(work *w, const hx_attempt_result *got)
+static void keep_response(work *w, const hx_attempt_reply *got)
 {
     hx_ms ends_at;
     if (hx_rfc3339_read(field(got->head, "idempotency-expires"), &ends_at)) w->intent->key_ends_at = ends_at;
@@ -67,7 +67,7 @@ static void keep_response(work *w, const hx_attempt_result *got)
 }
 
 /* Decides what the attempt means, and notes it. */
-static void judge(work *w, const hx_attempt_result *got)
+static void judge(work *w, const hx_attempt_reply *got)
 {
     hx_ms now = hx_clock_wall();
     hx_intent_attempt *attempt = &w->intent->attempts[w->intent->attempt_count - 1];
@@ -104,7 +104,7 @@ static void judge(work *w, const hx_attempt_result *got)
 static bool attempt_once(work *w, hx_ms delay, hx_error_text error)
 {
     hx_intent *intent = w->intent;
-    hx_attempt_result got = {.head = HX_EMPTY, .body = HX_EMPTY};
+    hx_attempt_reply got = {.head = HX_EMPTY, .body = HX_EMPTY};
     bool in_doubt = hx_intent_in_doubt(intent);
     hx_ms now = hx_clock_wall();
     if (w->attempts++ == 0) w->first_at = now;

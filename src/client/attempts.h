@@ -17,13 +17,13 @@ typedef struct {
     hx_slice body;
     bool body_is_cut;
     hx_ms duration;
-} hx_attempt_result;
+} hx_attempt_reply;
 
 typedef struct {
     /* Puts the request of the next attempt together. False with a sentence: it can't be; nothing is sent. */
     bool (*prepare)(void *user, hx_ms elapsed, hx_error_text error);
     /* Makes the attempt; returns when it is over. */
-    void (*send)(void *user, hx_attempt_result *result);
+    void (*send)(void *user, hx_attempt_reply *result);
     /* False: no further attempt is wanted. */
     bool (*wait)(void *user, hx_ms delay, const char *why, unsigned attempts);
     void *user;
@@ -44,6 +44,6 @@ typedef struct {
 bool hx_attempts_perform(hx_intent *intent, const hx_attempts *how, hx_arena *arena, hx_attempts_end *end,
                          hx_error_text error) HX_MUST_USE;
 /* Reads what a response says about its request; `now` is the wall time. Texts point into *got, or are in the arena. */
-hx_careful_result hx_attempts_read(const hx_attempt_result *got, hx_ms now, hx_arena *arena);
+hx_careful_result hx_attempts_read(const hx_attempt_reply *got, hx_ms now, hx_arena *arena);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A daemon as a store, by its operations API (docs/guide/operations.md). Every call may be repeated when its response is
- * lost: a claim carries a claimant that is drawn before its first attempt, and an outcome that is told twice is the
+/* A daemon as a store, by its operations API (docs/guide/operations.md). Every call may be repeated when its response
+ * is lost: a claim carries a claimant that is drawn before its first attempt, and an outcome that is told twice is the
  * same. So each is tried again on a new connection, a few times, before it is said to be unavailable. */
 #include "base/rand.h"
 #include "core/json/json.h"
@@ -20,7 +20,7 @@
 
 typedef struct {
     char *url, *token, *tenant;
-    hx_http_address address;
+    hx_lib_http_address address;
 } daemon_store;
 
 /* What the API answers. */
@@ -80,21 +80,22 @@ static int code_of(const reply *r, unsigned status)
 /* Sends the members of a request and reads the response. HAPAX_OK: status 2xx. */
 static int ask(const daemon_store *s, const char *target, hx_buf *members, hx_ms wait, reply *out, char *error)
 {
-    hx_arena *arena = &hx_guard_call()->arena;
-    hx_http_address address = s->address;
-    hx_http_response response;
+    hx_arena *arena = &hx_guest_call()->arena;
+    hx_lib_http_address address = s->address;
+    hx_lib_http_response response;
     bool is_answered = false;
     address.timeout += wait;
     if (s->tenant) hx_json_put_text(members, "tenant", hx_slice_of(s->tenant));
     hx_json_close(members, '}');
     hx_slice head = s->token ? hx_arena_printf(arena, "Authorization: Bearer %s\r\n", s->token) : HX_EMPTY;
     for (unsigned i = 0; i < TRIES && !is_answered; i++)
-        is_answered = hx_http_post(&address, hx_slice_of(target), head, hx_buf_slice(members), arena, &response, error);
+        is_answered = hx_lib_http_post(&address, hx_slice_of(target), head, hx_buf_slice(members), arena, &response,
+                                       error);
     if (!is_answered) return HAPAX_UNAVAILABLE;
     *out = (reply){.id = HX_EMPTY};
     hx_error_text unread;
     if (!hx_json_read(&shape, HX_JSON_SHOWN, response.body, arena, out, unread))
-        return hx_guard_fail(HAPAX_UNAVAILABLE, "what answers at %s is no daemon: %s", s->url, unread);
+        return hx_guest_fail(HAPAX_UNAVAILABLE, "what answers at %s is no daemon: %s", s->url, unread);
     if (response.status / 100 == 2) return HAPAX_OK;
     (void)hx_fail(error, "%.*s", HX_FMT(out->detail.len > 0 ? out->detail : out->error_code));
     return code_of(out, response.status);
@@ -140,14 +141,14 @@ static void put_span(hx_buf *out, const char *name, hx_ms span)
 
 static void open_members(hx_buf *out, size_t more)
 {
-    hx_buf_init(out, &hx_guard_call()->arena, MEMBERS_BYTES + more);
+    hx_buf_init(out, &hx_guest_call()->arena, MEMBERS_BYTES + more);
     hx_json_open(out, NULL, '{');
 }
 
 /* JSON by its meaning, as the API compares it; anything else by its digest. */
 static void put_input(hx_buf *out, const hapax_request *request)
 {
-    hx_arena *arena = &hx_guard_call()->arena;
+    hx_arena *arena = &hx_guest_call()->arena;
     hx_slice payload = {request->payload, request->payload_bytes};
     hx_buf canonical;
     if (payload.len == 0) return;
@@ -183,7 +184,7 @@ static int begin(void *store, const hapax_request *request, hapax_claim *claim, 
         (void)hx_fail(error, "the operation has ended before: the record has its outcome");
         return tell(HAPAX_DONE, &r, record);
     }
-    if (!hx_op_read(r.id, &op) || r.epoch == 0) return hx_guard_fail(HAPAX_UNAVAILABLE, "the daemon names no claim");
+    if (!hx_op_read(r.id, &op) || r.epoch == 0) return hx_guest_fail(HAPAX_UNAVAILABLE, "the daemon names no claim");
     hx_struct_put_claim(claim, &op, r.epoch, 0, request->lifetime);
     r.is_retry = false; /* where the response to a first attempt was lost */
     return tell(HAPAX_OK, &r, record);
@@ -201,8 +202,8 @@ static int tell_fenced(const reply *problem, hapax_record *record)
     reply found = {.state = HX_EMPTY, .result = HX_EMPTY, .error = HX_EMPTY, .cancel_reason = HX_EMPTY};
     hx_error_text unread;
     if (problem->operation.len > 0 &&
-        !hx_json_read(&viewed, HX_JSON_SHOWN, problem->operation, &hx_guard_call()->arena, &found, unread))
-        return hx_guard_fail(HAPAX_UNAVAILABLE, "the daemon's response can't be read: %s", unread);
+        !hx_json_read(&viewed, HX_JSON_SHOWN, problem->operation, &hx_guest_call()->arena, &found, unread))
+        return hx_guest_fail(HAPAX_UNAVAILABLE, "the daemon's response can't be read: %s", unread);
     found.is_retry = true;
     return tell(HAPAX_FENCED, &found, record);
 }
@@ -211,7 +212,7 @@ static int settle(void *store, const hapax_claim *claim, int state, const hapax_
                   hapax_record *record, char *error)
 {
     hx_slice body = {result->body, result->body_bytes};
-    hx_arena *arena = &hx_guard_call()->arena;
+    hx_arena *arena = &hx_guest_call()->arena;
     hx_op op;
     hx_buf members, canonical;
     reply r;
@@ -219,7 +220,7 @@ static int settle(void *store, const hapax_claim *claim, int state, const hapax_
     if (!hx_struct_op(claim, &op)) return HAPAX_INVALID;
     hx_buf_init(&canonical, arena, HX_JSON_CANONICAL_BYTES(body.len));
     if (!is_release && body.len > 0 && !hx_json_canonical(body, arena, &canonical))
-        return hx_guard_fail(HAPAX_INVALID, "a daemon keeps results that are JSON, and this isn't");
+        return hx_guest_fail(HAPAX_INVALID, "a daemon keeps results that are JSON, and this isn't");
     open_members(&members, body.len);
     put_claim(&members, claim);
     if (is_release && reason) hx_json_put_text(&members, "reason", hx_slice_of(reason));
@@ -243,7 +244,7 @@ static int renew(void *store, const hapax_claim *claim, int64_t lease, hapax_rec
     hx_buf members;
     reply r;
     if (!hx_struct_op(claim, &op)) return HAPAX_INVALID;
-    if (lease <= 0) return hx_guard_fail(HAPAX_INVALID, "the lease must be 1 s to 1 h");
+    if (lease <= 0) return hx_guest_fail(HAPAX_INVALID, "the lease must be 1 s to 1 h");
     open_members(&members, 0);
     put_claim(&members, claim);
     put_span(&members, "lease", lease);
@@ -295,12 +296,12 @@ static int daemon_open(const char *url, const hapax_options *options, void **sto
     int code = HAPAX_OK;
     if (options->token && strpbrk(options->token, "\r\n ")) {
         free(s);
-        return hx_guard_fail(HAPAX_INVALID, "the token has white space in it");
+        return hx_guest_fail(HAPAX_INVALID, "the token has white space in it");
     }
-    if (!s) return hx_guard_fail(HAPAX_NO_MEMORY, "out of memory");
+    if (!s) return hx_guest_fail(HAPAX_NO_MEMORY, "out of memory");
     if (!copy_text(&s->url, url) || !copy_text(&s->token, options->token) || !copy_text(&s->tenant, options->tenant))
-        code = hx_guard_fail(HAPAX_NO_MEMORY, "out of memory");
-    else if (!hx_http_address_read(hx_slice_of(s->url), &s->address, error))
+        code = hx_guest_fail(HAPAX_NO_MEMORY, "out of memory");
+    else if (!hx_lib_http_address_read(hx_slice_of(s->url), &s->address, error))
         code = HAPAX_INVALID;
     s->address.timeout = options->timeout > 0 ? options->timeout : TIMEOUT_DEFAULT;
     if (code == HAPAX_OK)

@@ -22,7 +22,7 @@ static _Thread_local uint64_t seen_process;
 static _Atomic uint64_t *process_page;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-char *hx_guard_message(void)
+char *hx_guest_message(void)
 {
     return message;
 }
@@ -32,7 +32,7 @@ const char *hapax_message(void)
     return message;
 }
 
-int hx_guard_fail(int code, const char *format, ...)
+int hx_guest_fail(int code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -46,7 +46,7 @@ static void leave_body(int exit_code, const char *text)
     (void)exit_code;
     if (!current) return; /* no call is under way: this can't be, and check.c traps */
     bool is_memory = strncmp(text, "out of memory", sizeof("out of memory") - 1) == 0;
-    current->failure = hx_guard_fail(is_memory ? HAPAX_NO_MEMORY : HAPAX_INTERNAL, "%s", text);
+    current->failure = hx_guest_fail(is_memory ? HAPAX_NO_MEMORY : HAPAX_INTERNAL, "%s", text);
     longjmp(current->out, 1);
 }
 
@@ -71,7 +71,7 @@ static void start(void)
     hx_log_to(pass_log_line);
 }
 
-uint64_t hx_guard_process(void)
+uint64_t hx_guest_process(void)
 {
     (void)pthread_once(&once, start);
     if (!process_page) return (uint64_t)getpid();
@@ -83,18 +83,18 @@ uint64_t hx_guard_process(void)
     return atomic_compare_exchange_strong(process_page, &process, drawn) ? drawn : process;
 }
 
-hx_guest *hx_guard_call(void)
+hx_guest *hx_guest_call(void)
 {
     return current;
 }
 
-void hx_guard_lock(hx_guest *call, pthread_mutex_t *mutex)
+void hx_guest_lock(hx_guest *call, pthread_mutex_t *mutex)
 {
     (void)pthread_mutex_lock(mutex);
     call->locked = mutex;
 }
 
-void hx_guard_unlock(hx_guest *call)
+void hx_guest_unlock(hx_guest *call)
 {
     (void)pthread_mutex_unlock(call->locked);
     call->locked = NULL;
@@ -107,20 +107,20 @@ static int enter(hx_guest *call, hx_guest_body *body, void *arguments)
     return body(call, arguments);
 }
 
-int hx_guard_run(hapax *store, hx_guest_body *body, void *arguments)
+int hx_guest_run(hapax *store, hx_guest_body *body, void *arguments)
 {
-    uint64_t process = hx_guard_process();
+    uint64_t process = hx_guest_process();
     if (store && store->process != process)
-        return hx_guard_fail(HAPAX_FORKED, "the handle was opened by another process: open one after the fork");
+        return hx_guest_fail(HAPAX_FORKED, "the handle was opened by another process: open one after the fork");
     if (store && store->is_broken)
-        return hx_guard_fail(HAPAX_INTERNAL, "an earlier call found a bug in Hapax: close this handle");
+        return hx_guest_fail(HAPAX_INTERNAL, "an earlier call found a bug in Hapax: close this handle");
     if (seen_process != process) hx_rand_forget();
     seen_process = process;
     hx_guest call = {.store = store, .outer = current};
     current = &call;
     int code = enter(&call, body, arguments);
     if (call.failure == HAPAX_INTERNAL && store) store->is_broken = true;
-    if (call.locked) hx_guard_unlock(&call);
+    if (call.locked) hx_guest_unlock(&call);
     hx_arena_free(&call.arena);
     hx_arena_pool_drain();
     current = call.outer;

@@ -7,8 +7,8 @@
 
 #include "base/fail.h"
 #include "base/memory/arena.h"
-#include "hapax.h"
 
+#include <hapax.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@
 struct hapax {
     const hapax_store_type *type;
     void *inner;
-    uint64_t process; /* hx_guard_process() of the one that opened it */
+    uint64_t process; /* hx_guest_process() of the one that opened it */
     atomic_bool is_broken;
     void (*log)(void *context, int level, const char *line);
     void *log_context;
@@ -35,18 +35,18 @@ typedef struct hx_guest {
 typedef int hx_guest_body(hx_guest *call, void *arguments);
 
 /* Runs the body unless the store is another process's or broken. */
-int hx_guard_run(hapax *store, hx_guest_body *body, void *arguments);
+int hx_guest_run(hapax *store, hx_guest_body *body, void *arguments);
 /* The call of this thread; only inside a body. */
-hx_guest *hx_guard_call(void);
-/* Locks until the body returns, or hx_guard_unlock(). */
-void hx_guard_lock(hx_guest *call, pthread_mutex_t *mutex);
-void hx_guard_unlock(hx_guest *call);
+hx_guest *hx_guest_call(void);
+/* Locks until the body returns, or hx_guest_unlock(). */
+void hx_guest_lock(hx_guest *call, pthread_mutex_t *mutex);
+void hx_guest_unlock(hx_guest *call);
 /* Differs in every process, children that were forked included. Never 0. */
-uint64_t hx_guard_process(void);
+uint64_t hx_guest_process(void);
 
 /* The text of hapax_message(), to be written to. */
-char *hx_guard_message(void);
+char *hx_guest_message(void);
 /* Sets it, and returns the code. */
-int hx_guard_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int hx_guest_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -20,9 +20,9 @@ typedef struct {
     const char *what; /* that went wrong */
 } line;
 
-bool hx_http_address_read(hx_slice url, hx_http_address *out, hx_error_text error)
+bool hx_lib_http_address_read(hx_slice url, hx_lib_http_address *out, hx_error_text error)
 {
-    *out = (hx_http_address){.is_unix = hx_slice_starts(url, HX_LIT("unix:"))};
+    *out = (hx_lib_http_address){.is_unix = hx_slice_starts(url, HX_LIT("unix:"))};
     if (out->is_unix) {
         out->path = hx_slice_from(url, sizeof("unix:") - 1);
         if (out->path.len > 0 && out->path.len < sizeof((struct sockaddr_un *)0)->sun_path) return true;
@@ -86,7 +86,7 @@ static void hang_up(line *l)
     errno = why;
 }
 
-static bool connect_to(line *l, const hx_http_address *address, hx_arena *arena)
+static bool connect_to(line *l, const hx_lib_http_address *address, hx_arena *arena)
 {
     l->what = "can't connect";
     if (address->is_unix) {
@@ -141,7 +141,7 @@ static bool read_head(hx_slice head, unsigned *status, uint64_t *length)
 }
 
 /* True once `in` has the whole response. */
-static bool take(line *l, hx_buf *in, size_t *head_len, hx_http_response *out, bool *is_broken)
+static bool take(line *l, hx_buf *in, size_t *head_len, hx_lib_http_response *out, bool *is_broken)
 {
     uint64_t length;
     if (*head_len == 0) {
@@ -157,7 +157,7 @@ static bool take(line *l, hx_buf *in, size_t *head_len, hx_http_response *out, b
     return true;
 }
 
-static bool receive(line *l, hx_arena *arena, hx_http_response *out)
+static bool receive(line *l, hx_arena *arena, hx_lib_http_response *out)
 {
     hx_buf in;
     size_t head_len = 0;
@@ -177,15 +177,15 @@ static bool receive(line *l, hx_arena *arena, hx_http_response *out)
     return true;
 }
 
-static hx_slice host_of(const hx_http_address *address, hx_arena *arena)
+static hx_slice host_of(const hx_lib_http_address *address, hx_arena *arena)
 {
     if (address->is_unix) return HX_LIT("hapax");
     bool is_v6 = hx_slice_find(address->host, ':') != SIZE_MAX;
     return hx_arena_printf(arena, is_v6 ? "[%.*s]:%.*s" : "%.*s:%.*s", HX_FMT(address->host), HX_FMT(address->port));
 }
 
-bool hx_http_post(const hx_http_address *address, hx_slice target, hx_slice head, hx_slice body, hx_arena *arena,
-                  hx_http_response *out, hx_error_text error)
+bool hx_lib_http_post(const hx_lib_http_address *address, hx_slice target, hx_slice head, hx_slice body,
+                      hx_arena *arena, hx_lib_http_response *out, hx_error_text error)
 {
     line l = {.fd = -1, .ends_ns = hx_clock_mono_ns() + address->timeout * 1000000};
     hx_buf request;

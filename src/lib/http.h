@@ -13,18 +13,18 @@ typedef struct {
     hx_slice path;       /* of the socket */
     hx_slice host, port; /* otherwise */
     hx_ms timeout;       /* for the whole exchange */
-} hx_http_address;
+} hx_lib_http_address;
 
 typedef struct {
     unsigned status;
     hx_slice body;
-} hx_http_response;
+} hx_lib_http_response;
 
 /* Reads "unix:PATH" or "http://HOST:PORT". False with a sentence. */
-bool hx_http_address_read(hx_slice url, hx_http_address *out, hx_error_text error) HX_MUST_USE;
+bool hx_lib_http_address_read(hx_slice url, hx_lib_http_address *out, hx_error_text error) HX_MUST_USE;
 /* `head` is the request's, without its request line and without the lines that this adds (Host, Content-Length,
  * Connection). False with a sentence: no whole response came; the request may have been acted upon. */
-bool hx_http_post(const hx_http_address *address, hx_slice target, hx_slice head, hx_slice body, hx_arena *arena,
-                  hx_http_response *out, hx_error_text error) HX_MUST_USE;
+bool hx_lib_http_post(const hx_lib_http_address *address, hx_slice target, hx_slice head, hx_slice body,
+                      hx_arena *arena, hx_lib_http_response *out, hx_error_text error) HX_MUST_USE;
 
 #endif

@@ -59,13 +59,13 @@ int hapax_register_store(const hapax_store_type *type)
 {
     if (!HX_STRUCT_IS_FIT(type, hapax_store_type)) return HAPAX_INVALID;
     if (!type->scheme || !type->open || !type->close || !type->begin || !type->settle || !type->renew || !type->find)
-        return hx_guard_fail(HAPAX_INVALID, "a store needs a scheme and all of its functions");
+        return hx_guest_fail(HAPAX_INVALID, "a store needs a scheme and all of its functions");
     int code = HAPAX_OK;
     (void)pthread_mutex_lock(&registering);
     if (type_of(hx_slice_of(type->scheme)))
-        code = hx_guard_fail(HAPAX_INVALID, "there is a store for %s: already", type->scheme);
+        code = hx_guest_fail(HAPAX_INVALID, "there is a store for %s: already", type->scheme);
     else if (registered_count == TYPES_MAX)
-        code = hx_guard_fail(HAPAX_INVALID, "there are %u types of stores already", TYPES_MAX);
+        code = hx_guest_fail(HAPAX_INVALID, "there are %u types of stores already", TYPES_MAX);
     else
         registered[registered_count++] = type;
     (void)pthread_mutex_unlock(&registering);
@@ -77,19 +77,19 @@ static int explain_scheme(const char *url, hx_slice scheme)
 {
     static const char *const plugins[] = {"postgres", "postgresql", "redis", "redis+cluster"};
     if (hx_slice_eq(scheme, HX_LIT("journal")))
-        return hx_guard_fail(HAPAX_UNSUPPORTED,
+        return hx_guest_fail(HAPAX_UNSUPPORTED,
                              "a journal is its daemon's alone: open the daemon's socket, as unix:%s/admin.sock",
                              url + scheme.len + 1);
     if (hx_slice_eq(scheme, HX_LIT("https")))
-        return hx_guard_fail(HAPAX_UNSUPPORTED,
+        return hx_guest_fail(HAPAX_UNSUPPORTED,
                              "the library speaks no TLS: use http: on this machine, or the daemon's unix: socket");
     for (size_t i = 0; i < sizeof plugins / sizeof plugins[0]; i++)
         if (hx_slice_eq(scheme, hx_slice_of(plugins[i])))
-            return hx_guard_fail(HAPAX_UNSUPPORTED,
+            return hx_guest_fail(HAPAX_UNSUPPORTED,
                                  "%s: needs a plug-in, and none is registered: see hapax_register_store(), or open the "
                                  "socket of a daemon that uses that store",
                                  plugins[i]);
-    return hx_guard_fail(HAPAX_UNSUPPORTED, "\"%.100s\" is no store: use sqlite:PATH, unix:SOCKET or http://HOST:PORT",
+    return hx_guest_fail(HAPAX_UNSUPPORTED, "\"%.100s\" is no store: use sqlite:PATH, unix:SOCKET or http://HOST:PORT",
                          url);
 }
 
@@ -103,27 +103,27 @@ static int open_body(hx_guest *call, void *arguments)
 {
     opening *o = arguments;
     call->store = o->store; /* for its log; it isn't used otherwise yet */
-    return o->store->type->open(o->url, &o->options, &o->store->inner, hx_guard_message());
+    return o->store->type->open(o->url, &o->options, &o->store->inner, hx_guest_message());
 }
 
 int hapax_open(const char *url, const hapax_options *options, hapax **store)
 {
     opening o = {.url = url};
-    if (!store) return hx_guard_fail(HAPAX_INVALID, "store is NULL");
+    if (!store) return hx_guest_fail(HAPAX_INVALID, "store is NULL");
     *store = NULL;
-    if (!url) return hx_guard_fail(HAPAX_INVALID, "the URL is NULL");
+    if (!url) return hx_guest_fail(HAPAX_INVALID, "the URL is NULL");
     if (options && !HX_STRUCT_TAKE(&o.options, options, hapax_options)) return HAPAX_INVALID;
     hx_slice text = hx_slice_of(url), scheme = hx_slice_first(text, hx_slice_find(text, ':'));
     const hapax_store_type *type = hx_slice_find(text, ':') == SIZE_MAX ? NULL : type_of(scheme);
     if (!type) return explain_scheme(url, scheme);
     o.options.size = sizeof o.options;
     o.store = calloc(1, sizeof *o.store);
-    if (!o.store) return hx_guard_fail(HAPAX_NO_MEMORY, "out of memory");
+    if (!o.store) return hx_guest_fail(HAPAX_NO_MEMORY, "out of memory");
     *o.store = (hapax){.type = type,
-                       .process = hx_guard_process(),
+                       .process = hx_guest_process(),
                        .log = o.options.log,
                        .log_context = o.options.log_context};
-    int code = hx_guard_run(NULL, open_body, &o);
+    int code = hx_guest_run(NULL, open_body, &o);
     if (code == HAPAX_OK)
         *store = o.store;
     else
@@ -144,8 +144,8 @@ void hapax_close(hapax **owned)
     hapax *store = owned ? *owned : NULL;
     if (!store) return;
     *owned = NULL;
-    if (store->process != hx_guard_process()) return; /* the files, and so the memory, are its parent's */
-    (void)hx_guard_run(NULL, close_body, store);
+    if (store->process != hx_guest_process()) return; /* the files, and so the memory, are its parent's */
+    (void)hx_guest_run(NULL, close_body, store);
     free(store);
 }
 
@@ -172,7 +172,7 @@ static int ask_body(hx_guest *call, void *arguments)
     int64_t began = hx_clock_mono_ns(), whole = request.wait, delay = POLL_MIN;
     for (;;) {
         hapax_record_clear(a->record);
-        char *error = hx_guard_message();
+        char *error = hx_guest_message();
         int code = a->claim ? type->begin(call->store->inner, &request, a->claim, a->record, error)
                             : type->find(call->store->inner, &request, a->record, error);
         request.wait = whole - (hx_clock_mono_ns() - began) / 1000000;
@@ -194,9 +194,9 @@ static int ask(hapax *store, const hapax_request *request, hapax_claim *claim, h
 {
     hapax_record own, *record = record_or(given, &own);
     asking a = {request, claim, record};
-    if (!store) return hx_guard_fail(HAPAX_INVALID, "the store is NULL");
+    if (!store) return hx_guest_fail(HAPAX_INVALID, "the store is NULL");
     if (!HX_STRUCT_IS_FIT(record, hapax_record)) return HAPAX_INVALID;
-    int code = hx_guard_run(store, ask_body, &a);
+    int code = hx_guest_run(store, ask_body, &a);
     hapax_record_clear(&own);
     return code;
 }
@@ -226,7 +226,7 @@ static int end_body(hx_guest *call, void *arguments)
 {
     ending *e = arguments;
     void *inner = call->store->inner;
-    char *error = hx_guard_message();
+    char *error = hx_guest_message();
     hapax_claim claim;
     hapax_result result = {.size = sizeof result};
     if (!HX_STRUCT_TAKE(&claim, e->claim, hapax_claim)) return HAPAX_INVALID;
@@ -242,9 +242,9 @@ static int end(hapax *store, ending *e)
 {
     hapax_record own;
     e->record = record_or(e->record, &own);
-    if (!store) return hx_guard_fail(HAPAX_INVALID, "the store is NULL");
+    if (!store) return hx_guest_fail(HAPAX_INVALID, "the store is NULL");
     if (!HX_STRUCT_IS_FIT(e->record, hapax_record)) return HAPAX_INVALID;
-    int code = hx_guard_run(store, end_body, e);
+    int code = hx_guest_run(store, end_body, e);
     hapax_record_clear(&own);
     return code;
 }
@@ -288,14 +288,14 @@ int hapax_execute(hapax *store, const hapax_request *request, hapax_operation *o
 {
     hapax_claim claim = {.size = sizeof claim};
     hapax_result result = {.size = sizeof result};
-    if (!operation) return hx_guard_fail(HAPAX_INVALID, "operation is NULL");
+    if (!operation) return hx_guest_fail(HAPAX_INVALID, "operation is NULL");
     int code = hapax_begin(store, request, &claim, outcome);
     if (code != HAPAX_OK) return code;
     int state = operation(context, &claim, &result);
     if (state == HAPAX_STATE_COMPLETED || state == HAPAX_STATE_FAILED || state == HAPAX_STATE_ABSENT)
         return end_for_sure(store, &claim, state, state == HAPAX_STATE_ABSENT ? NULL : &result, outcome);
     if (outcome) outcome->state = HAPAX_STATE_UNKNOWN;
-    return hx_guard_fail(HAPAX_UNKNOWN, "the operation may have been executed: it is unknown once its lease lapses");
+    return hx_guest_fail(HAPAX_UNKNOWN, "the operation may have been executed: it is unknown once its lease lapses");
 }
 
 static int key_body(hx_guest *call, void *arguments)
@@ -315,5 +315,5 @@ static int key_body(hx_guest *call, void *arguments)
 
 int hapax_new_key(char key[HAPAX_KEY_BYTES])
 {
-    return key ? hx_guard_run(NULL, key_body, key) : hx_guard_fail(HAPAX_INVALID, "key is NULL");
+    return key ? hx_guest_run(NULL, key_body, key) : hx_guest_fail(HAPAX_INVALID, "key is NULL");
 }

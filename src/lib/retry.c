@@ -11,7 +11,7 @@
 
 bool hx_lib_policy(const hapax_retry *given, hx_retry_policy *out)
 {
-    char *error = hx_guard_message();
+    char *error = hx_guest_message();
     hapax_retry retry = {.size = sizeof retry};
     hx_retry_class class = HX_CLASS_USER;
     hx_retry_overrides overrides = {0};
@@ -54,7 +54,7 @@ static int next_body(hx_guest *call, void *arguments)
                                                            : HX_RETRY_AFTER_NONE,
                                .client_left = HX_TIMEOUT_NONE};
     hx_retry_answer answer = hx_retry_next(&policy, &asked, hx_rand_u64());
-    if (answer.verdict != HX_RETRY_AGAIN) return hx_guard_fail(HAPAX_DONE, "%s", hx_retry_verdict_text(answer.verdict));
+    if (answer.verdict != HX_RETRY_AGAIN) return hx_guest_fail(HAPAX_DONE, "%s", hx_retry_verdict_text(answer.verdict));
     *q->delay = answer.delay;
     return HAPAX_OK;
 }
@@ -63,21 +63,21 @@ int hapax_retry_next(const hapax_retry *retry, unsigned int attempts, int64_t el
                      int64_t *delay)
 {
     if (!delay || attempts == 0 || elapsed < 0 || elapsed > SPAN_MAX)
-        return hx_guard_fail(HAPAX_INVALID, "at least one attempt was made, a time ago, and delay isn't NULL");
-    return hx_guard_run(NULL, next_body, &(question){retry, attempts, elapsed, retry_after, delay});
+        return hx_guest_fail(HAPAX_INVALID, "at least one attempt was made, a time ago, and delay isn't NULL");
+    return hx_guest_run(NULL, next_body, &(question){retry, attempts, elapsed, retry_after, delay});
 }
 
-bool hx_lib_response(const hapax_response *given, hx_attempt_result *out)
+bool hx_lib_response(const hapax_response *given, hx_attempt_reply *out)
 {
     hapax_response response;
     if (!HX_STRUCT_TAKE(&response, given, hapax_response)) return false;
     if (response.status < 0 || response.status > 999 || (!response.body && response.body_bytes > 0))
-        return hx_fail(hx_guard_message(), "a response has a status of up to 999, and a body or none");
-    *out = (hx_attempt_result){.status = (unsigned)response.status,
-                               .nothing_sent = response.nothing_sent != 0,
-                               .reason = response.nothing_sent ? "nothing was sent" : "no response came",
-                               .head = hx_struct_text(response.head),
-                               .body = {response.body ? response.body : "", response.body_bytes}};
+        return hx_fail(hx_guest_message(), "a response has a status of up to 999, and a body or none");
+    *out = (hx_attempt_reply){.status = (unsigned)response.status,
+                              .nothing_sent = response.nothing_sent != 0,
+                              .reason = response.nothing_sent ? "nothing was sent" : "no response came",
+                              .head = hx_struct_text(response.head),
+                              .body = {response.body ? response.body : "", response.body_bytes}};
     return true;
 }
 
@@ -90,7 +90,7 @@ typedef struct {
 static int classify_body(hx_guest *call, void *arguments)
 {
     classified *c = arguments;
-    hx_attempt_result got;
+    hx_attempt_reply got;
     if (!hx_lib_response(c->response, &got)) return HAPAX_INVALID;
     hx_ms now = hx_clock_wall();
     hx_retry_policy policy = hx_retry_policy_of_class(HX_CLASS_BACKGROUND);
@@ -111,8 +111,8 @@ static int classify_body(hx_guest *call, void *arguments)
 int hapax_classify(const char *method, const hapax_response *response, int *may_have_happened)
 {
     classified c = {.method = method, .response = response};
-    if (!method) return hx_guard_fail(-1, "method is NULL");
-    if (hx_guard_run(NULL, classify_body, &c) != HAPAX_OK) return -1;
+    if (!method) return hx_guest_fail(-1, "method is NULL");
+    if (hx_guest_run(NULL, classify_body, &c) != HAPAX_OK) return -1;
     if (may_have_happened) *may_have_happened = c.may_have_happened;
     return c.verdict;
 }

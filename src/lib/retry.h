@@ -9,7 +9,7 @@
 /* NULL: the class "user". */
 bool hx_lib_policy(const hapax_retry *given, hx_retry_policy *out) HX_MUST_USE;
 /* Its slices point to the host's memory. */
-bool hx_lib_response(const hapax_response *given, hx_attempt_result *out) HX_MUST_USE;
+bool hx_lib_response(const hapax_response *given, hx_attempt_reply *out) HX_MUST_USE;
 
 _Static_assert((int)HX_CAREFUL_AGAIN == HAPAX_VERDICT_AGAIN && (int)HX_CAREFUL_DONE == HAPAX_VERDICT_DONE &&
                    (int)HX_CAREFUL_REFUSED == HAPAX_VERDICT_REFUSED &&

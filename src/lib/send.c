@@ -41,7 +41,7 @@ static bool take_headers(const hapax_intent *given, hx_arena *arena, hx_texts *o
         hx_slice line = hx_slice_of(*at);
         bool is_header = !strpbrk(*at, "\r\n") && hx_text_split_header(line, &header) && hx_slice_is_token(header.name);
         if (!is_header || out->count == HEADERS_MAX || hx_slice_eq_nocase(header.name, HX_LIT("idempotency-key")))
-            return hx_fail(hx_guard_message(),
+            return hx_fail(hx_guest_message(),
                            "headers must be up to %u lines \"Name: value\", without Idempotency-Key", HEADERS_MAX);
         out->items[out->count++] = line;
     }
@@ -50,7 +50,7 @@ static bool take_headers(const hapax_intent *given, hx_arena *arena, hx_texts *o
 
 static bool take_request(work *w, hapax_intent *given, hx_intent_request *out)
 {
-    char *error = hx_guard_message();
+    char *error = hx_guest_message();
     if (!HX_STRUCT_TAKE(given, w->given, hapax_intent)) return false;
     *out = (hx_intent_request){.method = hx_struct_text(given->method),
                                .url = hx_struct_text(given->url),
@@ -87,7 +87,7 @@ static int code_of(hx_intent_error error)
 /* Finds the intent that was written down, or writes it down. */
 static int open_intent(work *w, hx_intent_request *request)
 {
-    char *error = hx_guard_message();
+    char *error = hx_guest_message();
     char key[HAPAX_KEY_BYTES];
     hx_slice file = hx_intent_file(request->name, request->key, w->arena);
     hx_intent_digest(&w->intents, request, w->arena);
@@ -106,7 +106,7 @@ static int open_intent(work *w, hx_intent_request *request)
     w->sent->is_retry = 1;
     const char *differs = hx_intent_difference(&w->intent->request, request);
     if (!differs) return HAPAX_OK;
-    return hx_guard_fail(HAPAX_MISMATCH, "this %s was used for a request with another %s: nothing was sent",
+    return hx_guest_fail(HAPAX_MISMATCH, "this %s was used for a request with another %s: nothing was sent",
                          request->name.len > 0 ? "name" : "key", differs);
 }
 
@@ -127,7 +127,7 @@ static bool prepare(void *user, hx_ms elapsed, hx_error_text error)
     return true;
 }
 
-static void send_request(void *user, hx_attempt_result *result)
+static void send_request(void *user, hx_attempt_reply *result)
 {
     work *w = user;
     const hx_intent_request *request = &w->intent->request;
@@ -137,9 +137,9 @@ static void send_request(void *user, hx_attempt_result *result)
                  hx_arena_terminated(w->arena, request->url), w->headers, request->body.ptr, request->body.len,
                  &response);
     if (!hx_lib_response(&response, result)) /* what it did is not known */
-        *result = (hx_attempt_result){.reason = "the transport gave no valid response",
-                                      .head = HX_EMPTY,
-                                      .body = HX_EMPTY};
+        *result = (hx_attempt_reply){.reason = "the transport gave no valid response",
+                                     .head = HX_EMPTY,
+                                     .body = HX_EMPTY};
     result->duration = (hx_clock_mono_ns() - began) / 1000000;
 }
 
@@ -164,7 +164,7 @@ static int tell(const work *w, hx_careful_verdict verdict, unsigned status, bool
 {
     hapax_sent *sent = w->sent;
     sent->memory = malloc(body.len + 1);
-    if (!sent->memory) return hx_guard_fail(HAPAX_NO_MEMORY, "out of memory");
+    if (!sent->memory) return hx_guest_fail(HAPAX_NO_MEMORY, "out of memory");
     if (body.len > 0) memcpy(sent->memory, body.ptr, body.len);
     ((char *)sent->memory)[body.len] = '\0';
     sent->body = sent->memory;
@@ -181,7 +181,7 @@ static int tell(const work *w, hx_careful_verdict verdict, unsigned status, bool
 static int send_body(hx_guest *call, void *arguments)
 {
     work *w = arguments;
-    char *error = hx_guard_message();
+    char *error = hx_guest_message();
     hx_intent_request request;
     hapax_intent given;
     hx_attempts_end end;
@@ -207,10 +207,10 @@ int hapax_send(const char *folder, const hapax_intent *intent, hapax_transport *
                hapax_sent *sent)
 {
     work w = {.folder = folder, .given = intent, .transport = transport, .context = context, .sent = sent};
-    if (!folder || !transport) return hx_guard_fail(HAPAX_INVALID, "folder or transport is NULL");
+    if (!folder || !transport) return hx_guest_fail(HAPAX_INVALID, "folder or transport is NULL");
     if (!HX_STRUCT_IS_FIT(sent, hapax_sent)) return HAPAX_INVALID;
     hapax_sent_clear(sent);
-    return hx_guard_run(NULL, send_body, &w);
+    return hx_guest_run(NULL, send_body, &w);
 }
 
 void hapax_sent_clear(hapax_sent *sent)

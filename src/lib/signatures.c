@@ -21,9 +21,9 @@ static int canonical_body(hx_guest *call, void *arguments)
     hx_buf buf;
     hx_buf_init(&buf, &call->arena, HX_JSON_CANONICAL_BYTES(c->json.len));
     if (!hx_json_canonical(c->json, &call->arena, &buf))
-        return hx_guard_fail(HAPAX_INVALID, "this is no clean JSON: it isn't JSON or UTF-8, or has a member twice");
+        return hx_guest_fail(HAPAX_INVALID, "this is no clean JSON: it isn't JSON or UTF-8, or has a member twice");
     *c->out = malloc(buf.len + 1);
-    if (!*c->out) return hx_guard_fail(HAPAX_NO_MEMORY, "out of memory");
+    if (!*c->out) return hx_guest_fail(HAPAX_NO_MEMORY, "out of memory");
     memcpy(*c->out, buf.data, buf.len);
     (*c->out)[buf.len] = '\0';
     *c->out_bytes = buf.len;
@@ -32,8 +32,8 @@ static int canonical_body(hx_guest *call, void *arguments)
 
 int hapax_canonical_json(const void *json, size_t bytes, char **out, size_t *out_bytes)
 {
-    if (!json || !out || !out_bytes) return hx_guard_fail(HAPAX_INVALID, "an argument is NULL");
-    return hx_guard_run(NULL, canonical_body, &(canonical){{json, bytes}, out, out_bytes});
+    if (!json || !out || !out_bytes) return hx_guest_fail(HAPAX_INVALID, "an argument is NULL");
+    return hx_guest_run(NULL, canonical_body, &(canonical){{json, bytes}, out, out_bytes});
 }
 
 typedef struct {
@@ -74,8 +74,8 @@ static int fingerprint_body(hx_guest *call, void *arguments)
 
 int hapax_fingerprint(const hapax_http_request *request, const unsigned char secret[32], unsigned char out[32])
 {
-    if (!secret || !out) return hx_guard_fail(HAPAX_INVALID, "an argument is NULL");
-    return hx_guard_run(NULL, fingerprint_body, &(fingerprint){request, secret, out});
+    if (!secret || !out) return hx_guest_fail(HAPAX_INVALID, "an argument is NULL");
+    return hx_guest_run(NULL, fingerprint_body, &(fingerprint){request, secret, out});
 }
 
 /* Webhooks */
@@ -84,7 +84,7 @@ int hapax_fingerprint(const hapax_http_request *request, const unsigned char sec
 static bool take_secrets(const hx_webhook_scheme *scheme, const char *texts, hx_arena *arena, hx_webhook_secret *out,
                          size_t *count)
 {
-    char *error = hx_guard_message();
+    char *error = hx_guest_message();
     hx_slice rest = hx_struct_text(texts), text;
     *count = 0;
     while (hx_slice_next(&rest, ' ', &text)) {
@@ -113,11 +113,11 @@ static int sign_body(hx_guest *call, void *arguments)
     const hx_webhook_scheme *scheme = hx_webhook_scheme_named(HX_LIT("standard"));
     if (!take_secrets(scheme, s->secrets, &call->arena, secrets, &count)) return HAPAX_INVALID;
     if (id.len == 0 || id.len > HX_WEBHOOK_ID_BYTES_MAX || !hx_webhook_is_id(id))
-        return hx_guard_fail(HAPAX_INVALID, "the id must be visible ASCII characters without a dot");
+        return hx_guest_fail(HAPAX_INVALID, "the id must be visible ASCII characters without a dot");
     if (!hx_webhook_sign(secrets, count, id, s->seconds, s->body, &call->arena, &value))
-        return hx_guard_fail(HAPAX_INVALID, "a public key can't sign");
+        return hx_guest_fail(HAPAX_INVALID, "a public key can't sign");
     if (value.len >= s->out_bytes)
-        return hx_guard_fail(HAPAX_INVALID, "the signature has %zu bytes, and a NUL", value.len);
+        return hx_guest_fail(HAPAX_INVALID, "the signature has %zu bytes, and a NUL", value.len);
     memcpy(s->out, value.ptr, value.len);
     s->out[value.len] = '\0';
     return HAPAX_OK;
@@ -127,8 +127,8 @@ int hapax_webhook_sign(const char *secrets, const char *id, int64_t seconds, con
                        char *signature, size_t signature_bytes)
 {
     if (!secrets || !id || !signature || (!body && body_bytes > 0))
-        return hx_guard_fail(HAPAX_INVALID, "an argument is NULL");
-    return hx_guard_run(NULL, sign_body,
+        return hx_guest_fail(HAPAX_INVALID, "an argument is NULL");
+    return hx_guest_run(NULL, sign_body,
                         &(signing){secrets, id, seconds, {body ? body : "", body_bytes}, signature, signature_bytes});
 }
 
@@ -165,11 +165,11 @@ static int verify_body(hx_guest *call, void *arguments)
                                   .user = &given,
                                   .body = {given.body ? given.body : "", given.body_bytes}};
     if (!rules.scheme || strcmp(rules.scheme->name, "hmac") == 0) /* which would need more settings */
-        return hx_guard_fail(HAPAX_INVALID, "the scheme must be standard, stripe, github, shopify or slack");
+        return hx_guest_fail(HAPAX_INVALID, "the scheme must be standard, stripe, github, shopify or slack");
     if (!take_secrets(rules.scheme, given.secrets, &call->arena, secrets, &rules.secret_count)) return HAPAX_INVALID;
     hx_webhook_error wrong = hx_webhook_verify(&rules, &request, given.now > 0 ? given.now : hx_clock_wall(),
                                                &call->arena, &result);
-    if (wrong != HX_WEBHOOK_OK) return hx_guard_fail(HAPAX_DENIED, "%s", hx_webhook_error_text(wrong));
+    if (wrong != HX_WEBHOOK_OK) return hx_guest_fail(HAPAX_DENIED, "%s", hx_webhook_error_text(wrong));
     if (!v->event_id) return HAPAX_OK;
     if (!hx_webhook_event_id(rules.scheme, &request, &call->arena, &id, &is_signed)) id = HX_EMPTY;
     if (id.len > HX_WEBHOOK_ID_BYTES_MAX) id = HX_EMPTY;
@@ -180,5 +180,5 @@ static int verify_body(hx_guest *call, void *arguments)
 
 int hapax_webhook_verify(const hapax_webhook *webhook, char *event_id)
 {
-    return hx_guard_run(NULL, verify_body, &(verifying){webhook, event_id});
+    return hx_guest_run(NULL, verify_body, &(verifying){webhook, event_id});
 }

@@ -55,7 +55,7 @@ static int open_file(sqlite_store *s, char *error)
     bool is_empty = false;
     int rc;
     if (stat(s->path, &st) == 0 && !S_ISREG(st.st_mode))
-        return hx_guard_fail(HAPAX_INVALID, "%s is not a file: sqlite: needs one", s->path);
+        return hx_guest_fail(HAPAX_INVALID, "%s is not a file: sqlite: needs one", s->path);
     if (!hx_sqlite_file_make(s->path, error)) return HAPAX_UNAVAILABLE;
     s->rows.db = hx_sqlite_file_connect(s->path, false, &rc);
     if (!s->rows.db) return explain(s, rc, error);
@@ -64,7 +64,7 @@ static int open_file(sqlite_store *s, char *error)
     if (rc == SQLITE_OK && format == 0) rc = hx_sqlite_file_is_empty(s->rows.db, &is_empty);
     if (rc != SQLITE_OK) return explain(s, rc, error);
     if (format == 0 && !is_empty)
-        return hx_guard_fail(HAPAX_NOT_PREPARED,
+        return hx_guest_fail(HAPAX_NOT_PREPARED,
                              "%s is a database of another program: name another file, or make Hapax's tables in it by "
                              "hapax_sqlite_prepare()",
                              s->path);
@@ -90,15 +90,15 @@ static int sqlite_open(const char *url, const hapax_options *options, void **sto
     const char *path = url + sizeof("sqlite:") - 1;
     (void)options;
     if (*path == '\0' || strcmp(path, ":memory:") == 0)
-        return hx_guard_fail(HAPAX_INVALID, "sqlite: needs a file, as in sqlite:/var/lib/hapax.db");
+        return hx_guest_fail(HAPAX_INVALID, "sqlite: needs a file, as in sqlite:/var/lib/hapax.db");
     if (sqlite3_threadsafe() == 0)
-        return hx_guard_fail(HAPAX_UNSUPPORTED, "this program's SQLite was built without threads");
+        return hx_guest_fail(HAPAX_UNSUPPORTED, "this program's SQLite was built without threads");
     sqlite_store *s = calloc(1, sizeof *s);
     char *copy = strdup(path);
     if (!s || !copy) {
         free(s);
         free(copy);
-        return hx_guard_fail(HAPAX_NO_MEMORY, "out of memory");
+        return hx_guest_fail(HAPAX_NO_MEMORY, "out of memory");
     }
     s->path = copy;
     (void)pthread_mutex_init(&s->mutex, NULL);
@@ -114,7 +114,7 @@ static int sqlite_open(const char *url, const hapax_options *options, void **sto
 
 static int enter(sqlite_store *s, hx_sql begin, char *error)
 {
-    hx_guard_lock(hx_guard_call(), &s->mutex);
+    hx_guest_lock(hx_guest_call(), &s->mutex);
     /* a call that ran out of memory has left its transaction open */
     if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
     int rc = hx_sqlite_tables_run(&s->rows, begin);
@@ -129,7 +129,7 @@ static int leave(sqlite_store *s, int code, char *error)
         if (rc != SQLITE_OK) code = explain(s, rc, error);
     }
     if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
-    hx_guard_unlock(hx_guard_call());
+    hx_guest_unlock(hx_guest_call());
     return code;
 }
 
@@ -157,7 +157,7 @@ static int sqlite_renew(void *store, const hapax_claim *claim, int64_t lease, ha
     if (!hx_lib_operation(claim, &operation)) return HAPAX_INVALID;
     int code = enter(store, HX_SQL_BEGIN_WRITE, error);
     if (code == HAPAX_OK) {
-        hx_arena *arena = &hx_guard_call()->arena;
+        hx_arena *arena = &hx_guest_call()->arena;
         sqlite3 *db = ((sqlite_store *)store)->rows.db;
         code = hx_lib_tell(hx_sqlite_renew(db, &operation, lease, arena, &found), &found, record, error);
     }
@@ -169,14 +169,14 @@ static int sqlite_find(void *store, const hapax_request *request, hapax_record *
     hx_record found;
     int code = enter(store, HX_SQL_BEGIN_READ, error);
     if (code == HAPAX_OK) {
-        hx_arena *arena = &hx_guard_call()->arena;
+        hx_arena *arena = &hx_guest_call()->arena;
         hx_in_transaction_request asked = hx_lib_request(request, arena);
         asked.redo = false;
         code = hx_lib_tell(hx_sqlite_find(((sqlite_store *)store)->rows.db, &asked, arena, &found), &found, record,
                            error);
     }
     code = leave(store, code, error);
-    return code == HAPAX_OK ? hx_guard_fail(HAPAX_ABSENT, "there is no such operation") : code;
+    return code == HAPAX_OK ? hx_guest_fail(HAPAX_ABSENT, "there is no such operation") : code;
 }
 
 const hapax_store_type hx_lib_sqlite = {.size = sizeof hx_lib_sqlite,

@@ -68,7 +68,7 @@ int hx_lib_tell(hx_in_transaction_result result, const hx_record *found, hapax_r
 
 int hx_lib_begin(sqlite3 *db, const hapax_request *request, hapax_claim *claim, hapax_record *record, char *error)
 {
-    hx_arena *arena = &hx_guard_call()->arena;
+    hx_arena *arena = &hx_guest_call()->arena;
     hx_in_transaction_request asked = hx_lib_request(request, arena);
     hx_in_transaction_operation operation;
     hx_record found;
@@ -92,14 +92,14 @@ static bool is_repeated(const hx_in_transaction_operation *operation, hx_state t
 int hx_lib_settle(sqlite3 *db, const hapax_claim *claim, int state, const hapax_result *result, const char *reason,
                   hapax_record *record, char *error)
 {
-    hx_arena *arena = &hx_guard_call()->arena;
+    hx_arena *arena = &hx_guest_call()->arena;
     hx_in_transaction_operation operation;
     hx_record found;
     hx_state to = (hx_state)state;
     if (!hx_lib_operation(claim, &operation)) return HAPAX_INVALID;
     if (result->status < 100 || result->status > 999 || (!result->body && result->body_bytes > 0))
-        return hx_guard_fail(HAPAX_INVALID, "the result must have a status of 100 to 999, and a body or none");
-    if (strpbrk(result->content_type, "\r\n")) return hx_guard_fail(HAPAX_INVALID, "content_type has a line end");
+        return hx_guest_fail(HAPAX_INVALID, "the result must have a status of 100 to 999, and a body or none");
+    if (strpbrk(result->content_type, "\r\n")) return hx_guest_fail(HAPAX_INVALID, "content_type has a line end");
     hx_answer answer = {.status = (uint16_t)result->status,
                         .headers = hx_arena_printf(arena, "Content-Type: %s\r\n", result->content_type),
                         .body = {result->body, result->body_bytes}};
@@ -126,12 +126,12 @@ typedef struct {
 static int prepare_body(hx_guest *call, void *arguments)
 {
     (void)call;
-    return hx_sqlite_prepare(arguments, hx_guard_message()) ? HAPAX_OK : HAPAX_UNAVAILABLE;
+    return hx_sqlite_prepare(arguments, hx_guest_message()) ? HAPAX_OK : HAPAX_UNAVAILABLE;
 }
 
 int hapax_sqlite_prepare(sqlite3 *db)
 {
-    return db ? hx_guard_run(NULL, prepare_body, db) : hx_guard_fail(HAPAX_INVALID, "db is NULL");
+    return db ? hx_guest_run(NULL, prepare_body, db) : hx_guest_fail(HAPAX_INVALID, "db is NULL");
 }
 
 static int begin_body(hx_guest *call, void *arguments)
@@ -140,7 +140,7 @@ static int begin_body(hx_guest *call, void *arguments)
     hapax_request request;
     (void)call;
     if (!hx_struct_take_request(&request, w->request)) return HAPAX_INVALID;
-    return hx_lib_begin(w->db, &request, w->claim, w->record, hx_guard_message());
+    return hx_lib_begin(w->db, &request, w->claim, w->record, hx_guest_message());
 }
 
 static int settle_body(hx_guest *call, void *arguments)
@@ -153,17 +153,17 @@ static int settle_body(hx_guest *call, void *arguments)
     if (w->result && !HX_STRUCT_TAKE(&result, w->result, hapax_result)) return HAPAX_INVALID;
     if (result.status == 0) result.status = w->state == HAPAX_STATE_COMPLETED ? 200 : 500;
     if (!result.content_type) result.content_type = "application/json";
-    return hx_lib_settle(w->db, &claim, w->state, &result, w->reason, w->record, hx_guard_message());
+    return hx_lib_settle(w->db, &claim, w->state, &result, w->reason, w->record, hx_guest_message());
 }
 
 static int run(work *w, hx_guest_body *body)
 {
     hapax_record own = {.size = sizeof own};
     if (!w->record) w->record = &own;
-    if (!w->db) return hx_guard_fail(HAPAX_INVALID, "db is NULL");
+    if (!w->db) return hx_guest_fail(HAPAX_INVALID, "db is NULL");
     if (!HX_STRUCT_IS_FIT(w->record, hapax_record) || !HX_STRUCT_IS_FIT(w->claim, hapax_claim)) return HAPAX_INVALID;
     hapax_record_clear(w->record);
-    int code = hx_guard_run(NULL, body, w);
+    int code = hx_guest_run(NULL, body, w);
     hapax_record_clear(&own);
     return code;
 }
@@ -199,7 +199,7 @@ int hapax_sqlite_release(sqlite3 *db, const hapax_claim *claim, const char *reas
 static int step(sqlite3 *db, const char *sql)
 {
     if (sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK) return HAPAX_OK;
-    return hx_guard_fail(HAPAX_UNAVAILABLE, "SQLite: %s", sqlite3_errmsg(db));
+    return hx_guest_fail(HAPAX_UNAVAILABLE, "SQLite: %s", sqlite3_errmsg(db));
 }
 
 int hapax_sqlite_execute(sqlite3 *db, const hapax_request *request, hapax_operation *operation, void *context,
@@ -208,7 +208,7 @@ int hapax_sqlite_execute(sqlite3 *db, const hapax_request *request, hapax_operat
     hapax_claim claim = {.size = sizeof claim};
     hapax_result result = {.size = sizeof result};
     hapax_request repeatable;
-    if (!operation) return hx_guard_fail(HAPAX_INVALID, "operation is NULL");
+    if (!operation) return hx_guest_fail(HAPAX_INVALID, "operation is NULL");
     if (!HX_STRUCT_TAKE(&repeatable, request, hapax_request)) return HAPAX_INVALID;
     repeatable.size = sizeof repeatable;
     repeatable.flags |= HAPAX_REPEATABLE;
@@ -231,7 +231,7 @@ int hapax_sqlite_claim(const char *header, hapax_claim *claim)
     hx_in_transaction_operation operation;
     if (!HX_STRUCT_IS_FIT(claim, hapax_claim)) return HAPAX_INVALID;
     if (!header || !hx_sqlite_operation_of(hx_slice_of(header), &operation))
-        return hx_guard_fail(HAPAX_INVALID, "this is no value of Hapax-Operation");
+        return hx_guest_fail(HAPAX_INVALID, "this is no value of Hapax-Operation");
     hx_struct_put_claim(claim, &operation.op, operation.epoch, 0, 0);
     return HAPAX_OK;
 }
@@ -247,7 +247,7 @@ static int clean_body(hx_guest *call, void *arguments)
     hx_record nothing = {.reason = HX_LIT("can't remove expired operations")};
     hapax_record unused = {.size = sizeof unused};
     (void)call;
-    int code = hx_lib_tell(hx_sqlite_clean(c->db, c->max, c->cleaned), &nothing, &unused, hx_guard_message());
+    int code = hx_lib_tell(hx_sqlite_clean(c->db, c->max, c->cleaned), &nothing, &unused, hx_guest_message());
     hapax_record_clear(&unused);
     return code;
 }
@@ -255,8 +255,8 @@ static int clean_body(hx_guest *call, void *arguments)
 int hapax_sqlite_clean(sqlite3 *db, unsigned int max, unsigned int *cleaned)
 {
     unsigned unused;
-    if (!db) return hx_guard_fail(HAPAX_INVALID, "db is NULL");
-    return hx_guard_run(NULL, clean_body, &(cleaning){db, max, cleaned ? cleaned : &unused});
+    if (!db) return hx_guest_fail(HAPAX_INVALID, "db is NULL");
+    return hx_guest_run(NULL, clean_body, &(cleaning){db, max, cleaned ? cleaned : &unused});
 }
 
 /* Publishing */
@@ -278,7 +278,7 @@ static bool write_event(const hapax_event *given, hx_arena *arena, hx_slice *out
     hx_buf buf;
     hx_event read;
     hx_slice data = hx_struct_text(given->data);
-    if (!given->type || data.len == 0) return hx_fail(hx_guard_message(), "an event needs a type, and data");
+    if (!given->type || data.len == 0) return hx_fail(hx_guest_message(), "an event needs a type, and data");
     if (!given->id && hapax_new_key(id) != HAPAX_OK) return false;
     size_t texts = hx_struct_text(given->id).len + hx_struct_text(given->type).len + hx_struct_text(given->tenant).len +
                    hx_struct_text(given->stream).len + hx_struct_text(given->correlation_id).len;
@@ -293,7 +293,7 @@ static bool write_event(const hapax_event *given, hx_arena *arena, hx_slice *out
     hx_json_put_raw(&buf, "data", data);
     hx_json_close(&buf, '}');
     *out = hx_buf_slice(&buf);
-    return hx_event_read(*out, arena, &read, hx_guard_message());
+    return hx_event_read(*out, arena, &read, hx_guest_message());
 }
 
 static int publish_body(hx_guest *call, void *arguments)
@@ -305,13 +305,13 @@ static int publish_body(hx_guest *call, void *arguments)
     hapax_record unused = {.size = sizeof unused};
     if (!HX_STRUCT_TAKE(&given, p->given, hapax_event) || !write_event(&given, &call->arena, &event))
         return HAPAX_INVALID;
-    int code = hx_lib_tell(hx_sqlite_publish(p->db, event, &call->arena, &found), &found, &unused, hx_guard_message());
+    int code = hx_lib_tell(hx_sqlite_publish(p->db, event, &call->arena, &found), &found, &unused, hx_guest_message());
     hapax_record_clear(&unused);
     return code;
 }
 
 int hapax_sqlite_publish(sqlite3 *db, const hapax_event *event)
 {
-    if (!db) return hx_guard_fail(HAPAX_INVALID, "db is NULL");
-    return hx_guard_run(NULL, publish_body, &(publishing){db, event});
+    if (!db) return hx_guest_fail(HAPAX_INVALID, "db is NULL");
+    return hx_guest_run(NULL, publish_body, &(publishing){db, event});
 }

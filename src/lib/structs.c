@@ -13,9 +13,9 @@
 bool hx_struct_is_fit(const void *to, size_t bytes, const char *type)
 {
     size_t size;
-    if (!to) return hx_fail(hx_guard_message(), "%s is NULL", type);
+    if (!to) return hx_fail(hx_guest_message(), "%s is NULL", type);
     memcpy(&size, to, sizeof size);
-    return size >= bytes || hx_fail(hx_guard_message(), "%s.size must be sizeof(%s)", type, type);
+    return size >= bytes || hx_fail(hx_guest_message(), "%s.size must be sizeof(%s)", type, type);
 }
 
 bool hx_struct_take(void *to, size_t bytes, const void *from, const char *type)
@@ -25,7 +25,7 @@ bool hx_struct_take(void *to, size_t bytes, const void *from, const char *type)
     memcpy(&size, from, sizeof size);
     for (size_t i = bytes; i < size; i++)
         if (((const char *)from)[i] != 0)
-            return hx_fail(hx_guard_message(), "%s has members that this library, %s, doesn't know", type,
+            return hx_fail(hx_guest_message(), "%s has members that this library, %s, doesn't know", type,
                            hapax_version());
     memcpy(to, from, bytes);
     return true;
@@ -38,7 +38,7 @@ hx_slice hx_struct_text(const char *text)
 
 bool hx_struct_take_request(hapax_request *to, const hapax_request *from)
 {
-    char *error = hx_guard_message();
+    char *error = hx_guest_message();
     if (!HX_STRUCT_TAKE(to, from, hapax_request)) return false;
     hx_slice key = hx_struct_text(to->key);
     if (key.len == 0 || key.len > KEY_BYTES_MAX)
@@ -65,7 +65,7 @@ bool hx_struct_op(const hapax_claim *claim, hx_op *op)
 {
     hx_slice id = {claim->id, sizeof claim->id - 1};
     return (claim->id[id.len] == '\0' && claim->epoch > 0 && hx_op_read(id, op)) ||
-           hx_fail(hx_guard_message(), "the claim isn't one: it comes from hapax_begin()");
+           hx_fail(hx_guest_message(), "the claim isn't one: it comes from hapax_begin()");
 }
 
 static void put_id(char id[33], const hx_op *op)
@@ -91,7 +91,7 @@ static char *put_text(char *at, hx_slice text)
 bool hx_struct_put_texts(hapax_record *to, hx_slice body, hx_slice content_type, hx_slice reason)
 {
     char *at = malloc(body.len + content_type.len + reason.len + 3);
-    if (!at) return hx_fail(hx_guard_message(), "out of memory");
+    if (!at) return hx_fail(hx_guest_message(), "out of memory");
     to->memory = at;
     to->body = at;
     to->body_bytes = body.len;

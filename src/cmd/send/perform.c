@@ -29,7 +29,7 @@ typedef struct {
     hx_network everything[2];
     hx_client_request request;
     bool is_over;
-    hx_attempt_result *result;
+    hx_attempt_reply *result;
     hx_slice asked; /* the response to a question */
 } work;
 
@@ -91,15 +91,15 @@ static void attempt_done(hx_client_request *request, const hx_client_result *got
     bool has_response = got->error == HX_CLIENT_NONE;
     w->is_over = true;
     hx_loop_stop(w->loop); /* or the turn that this is called in would sleep first */
-    *w->result = (hx_attempt_result){.status = has_response ? got->status : 0,
-                                     .nothing_sent = got->bytes_sent == 0,
-                                     .is_invalid = got->error == HX_CLIENT_INVALID,
-                                     .is_denied = got->error == HX_CLIENT_DENIED,
-                                     .reason = got->reason ? hx_arena_printf(w->arena, "%s", got->reason).ptr : NULL,
-                                     .head = hx_arena_copy(w->arena, got->head),
-                                     .body = hx_arena_copy(w->arena, got->body),
-                                     .body_is_cut = got->body_is_cut,
-                                     .duration = got->duration};
+    *w->result = (hx_attempt_reply){.status = has_response ? got->status : 0,
+                                    .nothing_sent = got->bytes_sent == 0,
+                                    .is_invalid = got->error == HX_CLIENT_INVALID,
+                                    .is_denied = got->error == HX_CLIENT_DENIED,
+                                    .reason = got->reason ? hx_arena_printf(w->arena, "%s", got->reason).ptr : NULL,
+                                    .head = hx_arena_copy(w->arena, got->head),
+                                    .body = hx_arena_copy(w->arena, got->body),
+                                    .body_is_cut = got->body_is_cut,
+                                    .duration = got->duration};
 }
 
 static bool prepare(void *user, hx_ms elapsed, hx_error_text error)
@@ -120,7 +120,7 @@ static bool prepare(void *user, hx_ms elapsed, hx_error_text error)
     return true;
 }
 
-static void send_request(void *user, hx_attempt_result *result)
+static void send_request(void *user, hx_attempt_reply *result)
 {
     work *w = user;
     w->is_over = false;

@@ -62,7 +62,7 @@ class Installed:
 
     def memcheck(self, program, *words):
         """The same under valgrind, which finds bad accesses and leaks."""
-        return self.well("valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full",
+        return self.well("valgrind", "--quiet", "--error-exitcode=9", "--fair-sched=yes", "--leak-check=full",
                          "--errors-for-leak-kinds=definite", program, *words)
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An application behind a gateway, on a route with `guarantee: transactional`: mark DATABASE HAPAX_OPERATION KEY. Commits
- * its effect, a row in refunds, together with the mark. */
+/* An application behind a gateway, on a route with `guarantee: transactional`: mark DATABASE HAPAX_OPERATION KEY.
+ * Commits its effect, a row in refunds, together with the mark. */
 #include <hapax.h>
 #include <sqlite3.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eight threads on one handle: threads STORE KEYS. Each executes every key; each key has one effect, and all threads get
- * what that gave. Prints the number of effects. */
+/* Eight threads on one handle: threads STORE KEYS. Each executes every key; each key has one effect, and all threads
+ * get what that gave. Prints the number of effects. */
 #include <hapax.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
     pthread_t threads[THREADS];
     long *results[THREADS];
     if (argc != 3 || hapax_open(argv[1], NULL, &store) != HAPAX_OK) return 2;
-    keys = atoi(argv[2]);
+    keys = (int)strtol(argv[2], NULL, 10);
     for (int i = 0; i < THREADS; i++) {
         results[i] = calloc((size_t)keys, sizeof *results[i]);
         if (pthread_create(&threads[i], NULL, work, results[i]) != 0) return 2;
