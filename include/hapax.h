@@ -96,7 +96,7 @@ enum hapax_code {
     HAPAX_INTERNAL = -11 /* a bug in Hapax, which was caught. The handle can only be closed */
 };
 
-/* "HAPAX_FENCED"; "?" for what isn't a code. */
+/* The name of a code, as "HAPAX_FENCED"; "?" for what isn't one. */
 const char *hapax_code_name(int code);
 /* A sentence about the last call of this thread that returned anything but HAPAX_OK: what happened, why, and what to
  * do. Valid until the thread's next call. */
@@ -214,8 +214,9 @@ void hapax_record_clear(hapax_record *record);
  * HAPAX_MISMATCH and HAPAX_EXPIRED say why it was not begun. */
 int hapax_begin(hapax *store, const hapax_request *request, hapax_claim *claim, hapax_record *record);
 
-/* Complete: it was executed, with this result. Fail: it was executed and failed, or never can succeed; later callers
- * get this result and it isn't executed again. Release: it was provably not executed, and the key may be used again.
+/* End an operation that was begun. Complete: it was executed, with this result. Fail: it was executed and failed, or
+ * never can succeed; later callers get this result and it isn't executed again. Release: it was provably not executed,
+ * and the key may be used again.
  *
  * Each is durable when it returns HAPAX_OK, and may be repeated with the same arguments. They are accepted after the
  * lease has lapsed, too, as long as nobody else was given the operation: nobody renews behind the caller's back.
@@ -224,12 +225,12 @@ int hapax_begin(hapax *store, const hapax_request *request, hapax_claim *claim, 
 int hapax_complete(hapax *store, const hapax_claim *claim, const hapax_result *result, hapax_record *record);
 int hapax_fail(hapax *store, const hapax_claim *claim, const hapax_result *result, hapax_record *record);
 int hapax_release(hapax *store, const hapax_claim *claim, const char *reason, hapax_record *record);
-/* Holds the claim for `lease` from now on. HAPAX_FENCED: it was lost, or its lease has lapsed; it may still be
- * possible to complete it. */
+/* Renews a claim: it is held for `lease` from now on. HAPAX_FENCED: it was lost, or its lease has lapsed; it may
+ * still be possible to complete it. */
 int hapax_renew(hapax *store, const hapax_claim *claim, int64_t lease, hapax_record *record);
 
-/* Did it go through? HAPAX_DONE, HAPAX_IN_FLIGHT, HAPAX_UNKNOWN, HAPAX_EXPIRED, HAPAX_MISMATCH or HAPAX_ABSENT. Changes
- * nothing. request->wait is obeyed. */
+/* Asks whether an operation went through. HAPAX_DONE, HAPAX_IN_FLIGHT, HAPAX_UNKNOWN, HAPAX_EXPIRED, HAPAX_MISMATCH
+ * or HAPAX_ABSENT. Changes nothing. request->wait is obeyed. */
 int hapax_find(hapax *store, const hapax_request *request, hapax_record *record);
 
 /* Executes the operation for hapax_execute(), and says how it ended:
@@ -274,8 +275,9 @@ struct sqlite3;
 /* Makes the tables where there are none, and brings older ones up to date. Afterwards the file is also a store that
  * hapax_open() and a daemon can use. */
 int hapax_sqlite_prepare(struct sqlite3 *db);
-/* As hapax_begin() and its kin. request->wait has no effect: nobody else writes during the transaction. An operation
- * that is begun in one transaction and ended in another can become unknown, as elsewhere. */
+/* The same as hapax_begin() and its kin, inside the open transaction. request->wait has no effect: nobody else writes
+ * during the transaction. An operation that is begun in one transaction and ended in another can become unknown, as
+ * elsewhere. */
 int hapax_sqlite_begin(struct sqlite3 *db, const hapax_request *request, hapax_claim *claim, hapax_record *record);
 int hapax_sqlite_complete(struct sqlite3 *db, const hapax_claim *claim, const hapax_result *result,
                           hapax_record *record);
@@ -286,8 +288,8 @@ int hapax_sqlite_release(struct sqlite3 *db, const hapax_claim *claim, const cha
  * without a mark has not happened, and HAPAX_REPEATABLE is implied. */
 int hapax_sqlite_execute(struct sqlite3 *db, const hapax_request *request, hapax_operation *operation, void *context,
                          hapax_record *outcome);
-/* The claim in the header Hapax-Operation of a request that came through a gateway whose store is this database, on a
- * route with `guarantee: transactional`: complete it in the transaction of the effect. */
+/* Reads the claim of a request, the value of its header Hapax-Operation. The request came through a gateway whose
+ * store is this database, on a route with `guarantee: transactional`: complete it in the transaction of the effect. */
 int hapax_sqlite_claim(const char *hapax_operation_header, hapax_claim *claim);
 /* Removes up to `max` operations whose time is over, for databases that no daemon uses. */
 int hapax_sqlite_clean(struct sqlite3 *db, unsigned int max, unsigned int *cleaned);
@@ -319,9 +321,9 @@ typedef struct hapax_retry {
     int64_t total, base, cap; /* 0: the class's */
 } hapax_retry;
 
-/* How long to wait before the next attempt, after `attempts` of them, the first of which began `elapsed` ago.
- * `retry_after` is the value of that header in the response, as it came, or NULL. HAPAX_OK: *delay. HAPAX_DONE: there
- * is no further attempt, and hapax_message() says why. */
+/* Decides when to try again. *delay is how long to wait before the next attempt, after `attempts` of them, the first
+ * of which began `elapsed` ago. `retry_after` is the value of that header in the response, as it came, or NULL.
+ * HAPAX_OK: *delay. HAPAX_DONE: there is no further attempt, and hapax_message() says why. */
 int hapax_retry_next(const hapax_retry *retry, unsigned int attempts, int64_t elapsed, const char *retry_after,
                      int64_t *delay);
 
@@ -343,7 +345,7 @@ enum hapax_verdict {
     HAPAX_VERDICT_EXHAUSTED = 4 /* it was not executed, and there are no attempts left */
 };
 
-/* What a careful client makes of one response to the first attempt of a keyed request; returns a verdict, and in
+/* Judges a response to the first attempt of a keyed request as a careful client does: returns a verdict, and in
  * *may_have_happened (which may be NULL) whether this attempt may have been executed. -1: an argument is wrong. */
 int hapax_classify(const char *method, const hapax_response *response, int *may_have_happened);
 
@@ -410,12 +412,13 @@ typedef struct hapax_http_request {
     size_t body_bytes;
 } hapax_http_request;
 
-/* Two requests with equal fingerprints are the same request. A MAC under `secret`, so that it tells nothing to those
- * who don't have it. */
+/* The fingerprint of a request: two requests with equal fingerprints are the same request. A MAC under `secret`, so
+ * that it tells nothing to those who don't have it. */
 int hapax_fingerprint(const hapax_http_request *request, const unsigned char secret[32], unsigned char fingerprint[32]);
 
-/* The header webhook-signature of Standard Webhooks, for one secret ("whsec_…" or "whsk_…") or several, separated by
- * spaces, while they rotate. `signature` gets a text that ends with NUL; 128 bytes for each secret are enough. */
+/* Signs a webhook: gives the value of the header webhook-signature of Standard Webhooks, for one secret ("whsec_…" or
+ * "whsk_…") or several, separated by spaces, while they rotate. `signature` gets a text that ends with NUL; 128 bytes
+ * for each secret are enough. */
 int hapax_webhook_sign(const char *secrets, const char *id, int64_t seconds, const void *body, size_t body_bytes,
                        char *signature, size_t signature_bytes);
 
@@ -430,8 +433,8 @@ typedef struct hapax_webhook {
     int64_t now;       /* 0: the wall clock */
 } hapax_webhook;
 
-/* HAPAX_OK: it is genuine, and `event_id` (256 bytes, or NULL) has its id, which is the key to process it once; empty
- * where the sender gives none. HAPAX_DENIED: it isn't, and hapax_message() says why. */
+/* Verifies a webhook. HAPAX_OK: it is genuine, and `event_id` (256 bytes, or NULL) has its id, which is the key to
+ * process it once; empty where the sender gives none. HAPAX_DENIED: it isn't, and hapax_message() says why. */
 int hapax_webhook_verify(const hapax_webhook *webhook, char *event_id);
 
 /* Other stores

@@ -52,6 +52,20 @@ def test_pages_have_no_mistake(pages):
         assert not wrong and not found.stderr, wrong
 
 
+def test_the_library_has_a_page_for_each_function(tmp_path):
+    header = ROOT / "include" / "hapax.h"
+    functions = re.findall(r"^(?:int|void|const char \*) ?\*?(hapax_\w+)\(", header.read_text(encoding="utf-8"), re.M)
+    files = [tmp_path / "man3" / f"{name}.3" for name in ("hapax", *functions)]
+    (tmp_path / "man3").mkdir()
+    subprocess.run([ROOT / "tools" / "reference", "--library", header, *files], check=True)
+    for page in files:
+        linted = subprocess.run(["mandoc", "-Tlint", "-Wwarning", page], capture_output=True, text=True, check=False,
+                                cwd=tmp_path)
+        wrong = [line for line in linted.stdout.splitlines() if "missing date" not in line]
+        assert not wrong and not linted.stderr, wrong
+    assert all(f"\\fB{name}\\fR(3)" in files[0].read_text(encoding="ascii") for name in functions)
+
+
 def test_pages_fit_a_terminal(pages):
     for name, page in pages.items():
         text = shown(page)
