@@ -131,8 +131,8 @@ typedef struct hapax_options {
  * `journal:` is the daemon's alone: use its socket. Other stores are plug-ins: see hapax_register_store(). Whether a
  * daemon can be reached is seen by the first call, not here. `options` may be NULL. */
 int hapax_open(const char *url, const hapax_options *options, hapax **store);
-/* Closes the store, and sets *store to NULL. What is claimed stays claimed, until its lease lapses. NULL is ignored. */
-void hapax_close(hapax **store);
+/* Closes the store, and sets *owned to NULL. What is claimed stays claimed, until its lease lapses. NULL is ignored. */
+void hapax_close(hapax **owned);
 
 /* Operations */
 

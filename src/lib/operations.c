@@ -238,35 +238,39 @@ static int end_body(hx_guest *call, void *arguments)
     return call->store->type->settle(inner, &claim, e->state, &result, e->reason, e->record, error);
 }
 
-static int end(hapax *store, ending *e)
+static int end(hapax *store, ending e)
 {
     hapax_record own;
-    e->record = record_or(e->record, &own);
+    e.record = record_or(e.record, &own);
     if (!store) return hx_guest_fail(HAPAX_INVALID, "the store is NULL");
-    if (!HX_STRUCT_IS_FIT(e->record, hapax_record)) return HAPAX_INVALID;
-    int code = hx_guest_run(store, end_body, e);
+    if (!HX_STRUCT_IS_FIT(e.record, hapax_record)) return HAPAX_INVALID;
+    int code = hx_guest_run(store, end_body, &e);
     hapax_record_clear(&own);
     return code;
 }
 
 int hapax_complete(hapax *store, const hapax_claim *claim, const hapax_result *result, hapax_record *record)
 {
-    return end(store, &(ending){.claim = claim, .result = result, .record = record, .state = HAPAX_STATE_COMPLETED});
+    ending e = {.claim = claim, .result = result, .record = record, .state = HAPAX_STATE_COMPLETED};
+    return end(store, e);
 }
 
 int hapax_fail(hapax *store, const hapax_claim *claim, const hapax_result *result, hapax_record *record)
 {
-    return end(store, &(ending){.claim = claim, .result = result, .record = record, .state = HAPAX_STATE_FAILED});
+    ending e = {.claim = claim, .result = result, .record = record, .state = HAPAX_STATE_FAILED};
+    return end(store, e);
 }
 
 int hapax_release(hapax *store, const hapax_claim *claim, const char *reason, hapax_record *record)
 {
-    return end(store, &(ending){.claim = claim, .reason = reason, .record = record, .state = HAPAX_STATE_ABSENT});
+    ending e = {.claim = claim, .reason = reason, .record = record, .state = HAPAX_STATE_ABSENT};
+    return end(store, e);
 }
 
 int hapax_renew(hapax *store, const hapax_claim *claim, int64_t lease, hapax_record *record)
 {
-    return end(store, &(ending){.claim = claim, .record = record, .state = HAPAX_STATE_PROCESSING, .lease = lease});
+    ending e = {.claim = claim, .record = record, .state = HAPAX_STATE_PROCESSING, .lease = lease};
+    return end(store, e);
 }
 
 /* An outcome that isn't recorded is unknown to everybody, so a store that is away for a moment is asked again. */
@@ -276,7 +280,7 @@ static int end_for_sure(hapax *store, const hapax_claim *claim, int state, const
     for (unsigned i = 1;; i++) {
         ending e = {.claim = claim, .result = result, .record = outcome, .state = state};
         if (state == HAPAX_STATE_ABSENT) e.reason = "the operation was not executed";
-        int code = end(store, &e);
+        int code = end(store, e);
         bool may_change = code == HAPAX_UNAVAILABLE || code == HAPAX_BUSY || code == HAPAX_FULL;
         if (!may_change || i == SETTLE_TRIES) return code;
         pause_for(INT64_C(50) << i);

@@ -13,11 +13,11 @@ typedef struct {
     hx_slice json;
     char **out;
     size_t *out_bytes;
-} canonical;
+} canonicalising;
 
 static int canonical_body(hx_guest *call, void *arguments)
 {
-    canonical *c = arguments;
+    canonicalising *c = arguments;
     hx_buf buf;
     hx_buf_init(&buf, &call->arena, HX_JSON_CANONICAL_BYTES(c->json.len));
     if (!hx_json_canonical(c->json, &call->arena, &buf))
@@ -30,17 +30,17 @@ static int canonical_body(hx_guest *call, void *arguments)
     return HAPAX_OK;
 }
 
-int hapax_canonical_json(const void *json, size_t bytes, char **out, size_t *out_bytes)
+int hapax_canonical_json(const void *json, size_t bytes, char **canonical, size_t *canonical_bytes)
 {
-    if (!json || !out || !out_bytes) return hx_guest_fail(HAPAX_INVALID, "an argument is NULL");
-    return hx_guest_run(NULL, canonical_body, &(canonical){{json, bytes}, out, out_bytes});
+    if (!json || !canonical || !canonical_bytes) return hx_guest_fail(HAPAX_INVALID, "an argument is NULL");
+    return hx_guest_run(NULL, canonical_body, &(canonicalising){{json, bytes}, canonical, canonical_bytes});
 }
 
 typedef struct {
     const hapax_http_request *request;
     const unsigned char *secret;
     unsigned char *out;
-} fingerprint;
+} fingerprinting;
 
 static void free_mac(void *what)
 {
@@ -50,7 +50,7 @@ static void free_mac(void *what)
 
 static int fingerprint_body(hx_guest *call, void *arguments)
 {
-    fingerprint *f = arguments;
+    fingerprinting *f = arguments;
     hapax_http_request given;
     if (!HX_STRUCT_TAKE(&given, f->request, hapax_http_request)) return HAPAX_INVALID;
     hx_fingerprint_input in = {.method = hx_struct_text(given.method),
@@ -72,10 +72,10 @@ static int fingerprint_body(hx_guest *call, void *arguments)
     return HAPAX_OK;
 }
 
-int hapax_fingerprint(const hapax_http_request *request, const unsigned char secret[32], unsigned char out[32])
+int hapax_fingerprint(const hapax_http_request *request, const unsigned char secret[32], unsigned char fingerprint[32])
 {
-    if (!secret || !out) return hx_guest_fail(HAPAX_INVALID, "an argument is NULL");
-    return hx_guest_run(NULL, fingerprint_body, &(fingerprint){request, secret, out});
+    if (!secret || !fingerprint) return hx_guest_fail(HAPAX_INVALID, "an argument is NULL");
+    return hx_guest_run(NULL, fingerprint_body, &(fingerprinting){request, secret, fingerprint});
 }
 
 /* Webhooks */

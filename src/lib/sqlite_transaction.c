@@ -156,21 +156,22 @@ static int settle_body(hx_guest *call, void *arguments)
     return hx_lib_settle(w->db, &claim, w->state, &result, w->reason, w->record, hx_guest_message());
 }
 
-static int run(work *w, hx_guest_body *body)
+static int run(work w, hx_guest_body *body)
 {
     hapax_record own = {.size = sizeof own};
-    if (!w->record) w->record = &own;
-    if (!w->db) return hx_guest_fail(HAPAX_INVALID, "db is NULL");
-    if (!HX_STRUCT_IS_FIT(w->record, hapax_record) || !HX_STRUCT_IS_FIT(w->claim, hapax_claim)) return HAPAX_INVALID;
-    hapax_record_clear(w->record);
-    int code = hx_guest_run(NULL, body, w);
+    if (!w.record) w.record = &own;
+    if (!w.db) return hx_guest_fail(HAPAX_INVALID, "db is NULL");
+    if (!HX_STRUCT_IS_FIT(w.record, hapax_record) || !HX_STRUCT_IS_FIT(w.claim, hapax_claim)) return HAPAX_INVALID;
+    hapax_record_clear(w.record);
+    int code = hx_guest_run(NULL, body, &w);
     hapax_record_clear(&own);
     return code;
 }
 
 int hapax_sqlite_begin(sqlite3 *db, const hapax_request *request, hapax_claim *claim, hapax_record *record)
 {
-    return run(&(work){.db = db, .request = request, .claim = claim, .record = record}, begin_body);
+    work w = {.db = db, .request = request, .claim = claim, .record = record};
+    return run(w, begin_body);
 }
 
 static int settle(sqlite3 *db, const hapax_claim *claim, int state, const hapax_result *result, const char *reason,
@@ -178,7 +179,7 @@ static int settle(sqlite3 *db, const hapax_claim *claim, int state, const hapax_
 {
     work w = {
         .db = db, .claim = (hapax_claim *)claim, .result = result, .reason = reason, .record = record, .state = state};
-    return run(&w, settle_body);
+    return run(w, settle_body);
 }
 
 int hapax_sqlite_complete(sqlite3 *db, const hapax_claim *claim, const hapax_result *result, hapax_record *record)
@@ -300,7 +301,7 @@ static int publish_body(hx_guest *call, void *arguments)
 {
     publishing *p = arguments;
     hapax_event given;
-    hx_slice event;
+    hx_slice event = HX_EMPTY;
     hx_record found;
     hapax_record unused = {.size = sizeof unused};
     if (!HX_STRUCT_TAKE(&given, p->given, hapax_event) || !write_event(&given, &call->arena, &event))
