@@ -72,11 +72,13 @@ def is_unit(test):
 
 
 def programs_of(test):
-    """What has to be built for it: the daemon for a scenario, what meson says for a unit test."""
-    if not is_unit(test):
-        return ["src/hapax"]
+    """What has to be built: the daemon for a scenario, the library too for its own, what meson says for a unit test."""
     tests, targets = (json.loads((BUILD / "meson-info" / f"intro-{what}.json").read_text())
                       for what in ("tests", "targets"))
+    if not is_unit(test):
+        files = [os.path.relpath(name, BUILD) for row in targets for name in row["filename"]]
+        library = [name for name in files if name.startswith("src/lib/")] if "/library/" in test else []
+        return ["src/hapax", *library]
     needed = [target for row in tests if row["name"] == test for target in row["depends"]]
     if not needed:
         raise Trouble(f"there is no unit test {test}")

@@ -18,7 +18,8 @@ class Installed:
 
     def __init__(self, folder):
         self.folder = folder
-        subprocess.run(["meson", "install", "-C", binary().parents[1], "--no-rebuild", "--quiet", "--destdir", folder],
+        subprocess.run(["meson", "install", "-C", binary().parents[1], "--no-rebuild", "--quiet", "--tags",
+                        "devel,runtime", "--destdir", folder],
                        check=True, capture_output=True, timeout=HANG_S)
         self.library = next(folder.rglob("libhapax.so"))
         self.env = environment({"PKG_CONFIG_PATH": str(self.library.parent / "pkgconfig"),

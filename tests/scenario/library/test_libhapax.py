@@ -194,6 +194,16 @@ def test_a_reservation_and_its_mark_are_one_transaction(installed, shop):
     assert shop.stock() == (3, 2)
 
 
+def test_a_failed_effect_is_undone(installed, shop):
+    program = installed.build("undone", packages=("hapax", "sqlite3"))
+    outside = "HAPAX_INVALID "
+    assert installed.well(program, shop.file, "failed") == outside + "HAPAX_OK 3 0\n"
+    assert installed.well(program, shop.file, "failed") == outside + "HAPAX_DONE 3 1\n"
+    for _ in range(2):
+        assert installed.well(program, shop.file, "absent") == outside + "HAPAX_OK 0 0\n"
+    assert shop.stock() == (5, 0)
+
+
 def test_an_event_of_a_transaction_is_delivered_by_a_daemon_on_the_same_file(installed, shop, start_api, upstream):
     program = installed.build("reservation", packages=("hapax", "sqlite3"))
     installed.well(program, shop.file, "cart-1", "keyboard", "1")
@@ -269,6 +279,7 @@ def test_no_memory_is_a_value(installed, store):
     assert installed.well(installed.build("memory"), store).startswith("HAPAX_NO_MEMORY: ")
 
 
+@pytest.mark.slow
 def test_the_same_under_valgrind(installed, memcheck, bank, store, shop, tmp_path):
     assert memcheck(installed.build("payment"), store, bank.path, "order-1", "1999") == '{"charge": "ch_1"}\n'
     memcheck(installed.build("reservation", packages=("hapax", "sqlite3")), shop.file, "cart-1", "keyboard", "1")
