@@ -230,7 +230,8 @@ int hapax_release(hapax *store, const hapax_claim *claim, const char *reason, ha
 int hapax_renew(hapax *store, const hapax_claim *claim, int64_t lease, hapax_record *record);
 
 /* Asks whether an operation went through. HAPAX_DONE, HAPAX_IN_FLIGHT, HAPAX_UNKNOWN, HAPAX_EXPIRED, HAPAX_MISMATCH
- * or HAPAX_ABSENT. Changes nothing. request->wait is obeyed. */
+ * or HAPAX_ABSENT. Changes nothing. request->wait is obeyed; the payload may be left out, and a daemon doesn't compare
+ * it. */
 int hapax_find(hapax *store, const hapax_request *request, hapax_record *record);
 
 /* Executes the operation for hapax_execute(), and says how it ended:

@@ -67,7 +67,8 @@ int hapax_register_store(const hapax_store_type *type)
     else if (registered_count == TYPES_MAX)
         code = hx_guest_fail(HAPAX_INVALID, "there are %u types of stores already", TYPES_MAX);
     else
-        registered[registered_count++] = type;
+        registered[registered_count] = type; /* before it is counted: readers take no lock */
+    if (code == HAPAX_OK) registered_count++;
     (void)pthread_mutex_unlock(&registering);
     return code;
 }

@@ -4,6 +4,7 @@ bank, in a file, or in a table."""
 import base64
 import hashlib
 import hmac
+import json
 import re
 import signal
 import socket
@@ -263,6 +264,17 @@ def test_every_call_does_the_same_over_a_daemon(installed, start_api, tmp_path):
     api = start_api(store=f"journal:{tmp_path}/operations")
     url = f"unix:{api.gateway.store}/admin.sock"
     assert installed.well(installed.build("calls"), url, tmp_path / "intents") == ""
+
+
+def test_a_damaged_record_is_unknown_and_logged(installed, bank, store):
+    installed.well(installed.build("payment"), store, bank.path, "order-1", "1999")
+    with sqlite3.connect(store.removeprefix("sqlite:")) as database:
+        database.execute("UPDATE hapax_operations SET head = x'00'")
+    database.close()
+    lines = installed.well(installed.build("damaged"), store, "order-1").splitlines()
+    logged = [json.loads(line) for line in lines[:-1]]
+    assert [(line["event"], line["level"]) for line in logged] == [("record_unreadable", "error")]
+    assert lines[-1].startswith("HAPAX_UNKNOWN: the operation may have been executed")
 
 
 def test_a_program_that_forks(installed, store):
