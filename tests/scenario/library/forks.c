@@ -30,6 +30,8 @@ static void be_child(hapax *inherited, const char *url, const hapax_claim *claim
     hapax_record record = {.size = sizeof record};
     hapax *store, *copy = inherited;
     char key[HAPAX_KEY_BYTES];
+    SAME(hapax_new_key(key), HAPAX_OK);
+    if (write(told, key, sizeof key) != (ssize_t)sizeof key) failures++;
     SAME(hapax_begin(inherited, &own, &mine, &record), HAPAX_FORKED);
     SAME(hapax_find(inherited, &request, &record), HAPAX_FORKED);
     SAME(hapax_renew(inherited, claim, 1000, &record), HAPAX_FORKED);
@@ -44,8 +46,6 @@ static void be_child(hapax *inherited, const char *url, const hapax_claim *claim
     SAME(hapax_complete(store, &mine, NULL, &record), HAPAX_OK);
     hapax_record_clear(&record);
     hapax_close(&store);
-    SAME(hapax_new_key(key), HAPAX_OK);
-    if (write(told, key, sizeof key) != (ssize_t)sizeof key) failures++;
 }
 
 int main(int argc, char **argv)
@@ -66,12 +66,12 @@ int main(int argc, char **argv)
         fflush(stdout);
         _exit(failures > 0);
     }
+    SAME(hapax_new_key(key), HAPAX_OK);
     if (waitpid(child, &status, 0) != child || status != 0) failures++;
     SAME(hapax_complete(store, &claim, NULL, &record), HAPAX_OK);
     SAME(hapax_find(store, &childs, &record), HAPAX_DONE);
-    SAME(hapax_new_key(key), HAPAX_OK);
     SAME(read(told[0], of_child, sizeof of_child), (ssize_t)sizeof of_child);
-    SAME(strcmp(key, of_child) != 0, 1); /* they don't draw the same numbers */
+    SAME(strcmp(key + 15, of_child + 15) != 0, 1); /* behind the time: they don't draw the same numbers */
     hapax_record_clear(&record);
     hapax_close(&store);
     return failures > 0;
