@@ -207,8 +207,8 @@ typedef struct {
     bool durable;
     bool keeps_items;
     bool takes_events; /* programs write events into it in their own transactions: HX_ITEM_OUTBOX_QUEUE */
-    bool shared;    /* other processes may use it: claims of theirs end with their leases only */
-    uint64_t owner; /* drawn at each start */
+    bool shared;       /* other processes may use it: claims of theirs end with their leases only */
+    uint64_t owner;    /* drawn at each start */
     /* Another store has another one, and a copy of the files, too: machine and path, or system and database. Empty: it
      * can't be told. */
     char home[HX_STORE_HOME_BYTES];
