@@ -146,7 +146,7 @@ def test_a_subscription_works_through_a_daemon(installed, start_api, tmp_path):
     code, _, errors = installed.run(program, f"http://{api.address}", "user-4", "pro", "4242", effects,
                                     env={"SHOP_TOKEN": "hapax_wrong"})
     assert code == 3 and "HAPAX_DENIED" in errors
-    api.gateway.terminate()
+    api.gateway.kill()
     code, _, errors = installed.run(program, socket_url, "user-5", "pro", "4242", effects)
     assert code == 3 and "HAPAX_UNAVAILABLE" in errors
     assert effects.read_text(encoding="utf-8") == "user-1 pro\nuser-2 pro\n"
