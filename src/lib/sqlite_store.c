@@ -47,10 +47,21 @@ static int set_clock(sqlite_store *s)
     return rc;
 }
 
+/* Whether the file is new, or a store. One transaction: another process may be making the tables. */
+static int identify(sqlite_store *s, int64_t *format, bool *is_empty)
+{
+    uint8_t secret[HX_SECRET_BYTES];
+    int rc = hx_sqlite_tables_run(&s->rows, HX_SQL_BEGIN_READ);
+    if (rc == SQLITE_OK) rc = hx_sqlite_tables_identify(&s->rows, format, secret);
+    explicit_bzero(secret, sizeof secret);
+    if (rc == SQLITE_OK && *format == 0) rc = hx_sqlite_file_is_empty(s->rows.db, is_empty);
+    if (!sqlite3_get_autocommit(s->rows.db)) (void)hx_sqlite_tables_run(&s->rows, HX_SQL_ROLLBACK);
+    return rc;
+}
+
 static int open_file(sqlite_store *s, char *error)
 {
     int64_t format;
-    uint8_t secret[HX_SECRET_BYTES];
     struct stat st;
     bool is_empty = false;
     int rc;
@@ -59,9 +70,7 @@ static int open_file(sqlite_store *s, char *error)
     if (!hx_sqlite_file_make(s->path, error)) return HAPAX_UNAVAILABLE;
     s->rows.db = hx_sqlite_file_connect(s->path, false, &rc);
     if (!s->rows.db) return explain(s, rc, error);
-    rc = hx_sqlite_tables_identify(&s->rows, &format, secret);
-    explicit_bzero(secret, sizeof secret);
-    if (rc == SQLITE_OK && format == 0) rc = hx_sqlite_file_is_empty(s->rows.db, &is_empty);
+    rc = identify(s, &format, &is_empty);
     if (rc != SQLITE_OK) return explain(s, rc, error);
     if (format == 0 && !is_empty)
         return hx_guest_fail(HAPAX_NOT_PREPARED,
@@ -70,7 +79,8 @@ static int open_file(sqlite_store *s, char *error)
                              s->path);
     if (!hx_sqlite_file_set_log(s->path, s->rows.db, error) || !hx_sqlite_file_settle_log(s->path, &s->rows, error))
         return HAPAX_UNAVAILABLE;
-    if (!hx_sqlite_prepare(s->rows.db, error)) return HAPAX_UNAVAILABLE;
+    int code = hx_lib_prepare(s->rows.db, error);
+    if (code != HAPAX_OK) return code;
     rc = set_clock(s);
     return rc == SQLITE_OK ? HAPAX_OK : explain(s, rc, error);
 }

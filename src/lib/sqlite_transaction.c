@@ -66,6 +66,26 @@ int hx_lib_tell(hx_in_transaction_result result, const hx_record *found, hapax_r
     return hx_struct_put_record(record, found, code != HAPAX_OK) ? code : HAPAX_NO_MEMORY;
 }
 
+static int step(sqlite3 *db, const char *sql)
+{
+    int code = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    if (code == SQLITE_OK) return HAPAX_OK;
+    return hx_guest_fail(code == SQLITE_BUSY ? HAPAX_BUSY : HAPAX_UNAVAILABLE, "SQLite: %s", sqlite3_errmsg(db));
+}
+
+/* Of several processes that find no tables one makes them: a transaction that has read before may not be able to
+ * write. */
+int hx_lib_prepare(sqlite3 *db, char *error)
+{
+    bool is_own = sqlite3_get_autocommit(db) != 0;
+    int code = is_own ? step(db, "BEGIN IMMEDIATE") : HAPAX_OK;
+    if (code != HAPAX_OK) return code;
+    if (!hx_sqlite_prepare(db, error)) code = HAPAX_UNAVAILABLE;
+    if (is_own && code == HAPAX_OK) code = step(db, "COMMIT");
+    if (is_own && !sqlite3_get_autocommit(db)) (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return code;
+}
+
 int hx_lib_begin(sqlite3 *db, const hapax_request *request, hapax_claim *claim, hapax_record *record, char *error)
 {
     hx_arena *arena = &hx_guest_call()->arena;
@@ -126,7 +146,7 @@ typedef struct {
 static int prepare_body(hx_guest *call, void *arguments)
 {
     (void)call;
-    return hx_sqlite_prepare(arguments, hx_guest_message()) ? HAPAX_OK : HAPAX_UNAVAILABLE;
+    return hx_lib_prepare(arguments, hx_guest_message());
 }
 
 int hapax_sqlite_prepare(sqlite3 *db)
@@ -195,12 +215,6 @@ int hapax_sqlite_fail(sqlite3 *db, const hapax_claim *claim, const hapax_result 
 int hapax_sqlite_release(sqlite3 *db, const hapax_claim *claim, const char *reason, hapax_record *record)
 {
     return settle(db, claim, HAPAX_STATE_ABSENT, NULL, reason, record);
-}
-
-static int step(sqlite3 *db, const char *sql)
-{
-    if (sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK) return HAPAX_OK;
-    return hx_guest_fail(HAPAX_UNAVAILABLE, "SQLite: %s", sqlite3_errmsg(db));
 }
 
 int hapax_sqlite_execute(sqlite3 *db, const hapax_request *request, hapax_operation *operation, void *context,

@@ -12,6 +12,8 @@ extern const hapax_store_type hx_lib_sqlite, hx_lib_unix, hx_lib_http;
 /* What the files about SQLite share. `error` is where a sentence goes. */
 hx_in_transaction_request hx_lib_request(const hapax_request *request, hx_arena *arena);
 bool hx_lib_operation(const hapax_claim *claim, hx_in_transaction_operation *out) HX_MUST_USE;
+/* Makes the tables, in the open transaction or one of its own. */
+int hx_lib_prepare(sqlite3 *db, char *error);
 /* Ends it, in the open transaction; `state` is COMPLETED, FAILED or ABSENT. */
 int hx_lib_settle(sqlite3 *db, const hapax_claim *claim, int state, const hapax_result *result, const char *reason,
                   hapax_record *record, char *error);

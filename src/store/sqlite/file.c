@@ -144,16 +144,26 @@ int hx_sqlite_file_is_empty(sqlite3 *db, bool *out)
     return rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
-/* Turns the write-ahead log on: readers don't wait for the writer, and one sync is the commit. The file keeps that. */
-bool hx_sqlite_file_set_log(const char *path, sqlite3 *db, hx_error_text error)
+static int ask_for_log(sqlite3 *db, bool *is_wal)
 {
     sqlite3_stmt *q = NULL;
     int rc = sqlite3_prepare_v2(db, "PRAGMA journal_mode = WAL", -1, &q, NULL);
     if (rc == SQLITE_OK) rc = sqlite3_step(q);
-    bool is_wal = rc == SQLITE_ROW && sqlite3_column_text(q, 0) &&
-                  strcmp((const char *)sqlite3_column_text(q, 0), "wal") == 0;
+    *is_wal = rc == SQLITE_ROW && sqlite3_column_text(q, 0) &&
+              strcmp((const char *)sqlite3_column_text(q, 0), "wal") == 0;
     if (rc == SQLITE_ROW) rc = sqlite3_step(q); /* the first row comes before the change is written */
     (void)sqlite3_finalize(q);
+    return rc;
+}
+
+/* Turns the write-ahead log on: readers don't wait for the writer, and one sync is the commit. The file keeps that.
+ * Where several processes do so at once, SQLite doesn't ask the busy handler, which could wait for ever. */
+bool hx_sqlite_file_set_log(const char *path, sqlite3 *db, hx_error_text error)
+{
+    bool is_wal = false;
+    int rc = ask_for_log(db, &is_wal);
+    for (int step = 0; (rc & 0xff) == SQLITE_BUSY && hx_sqlite_file_busy(NULL, step); step++)
+        rc = ask_for_log(db, &is_wal);
     if (rc != SQLITE_DONE) return fail(path, db, rc, error);
     if (!is_wal)
         (void)hx_fail(error,
