@@ -3,6 +3,7 @@
  * link covers up to 64 rows. A row whose bytes were changed shows by its own checksum, and one that is missing by its
  * id; what only the link's hash shows is named by its rows. All of it is read in one transaction. */
 #include "store/audit/audit.h"
+#include "store/sqlite/file.h"
 #include "store/sqlite/links.h"
 #include "store/sqlite/sqlite.h"
 
@@ -194,7 +195,7 @@ bool hx_audit_sqlite(hx_slice path, hx_audit *audit, hx_error_text error)
     uint8_t secret[HX_SECRET_BYTES];
     int rc;
     const char *file = hx_arena_terminated(&arena, path);
-    a.tables.db = hx_sqlite_connect(file, true, &rc);
+    a.tables.db = hx_sqlite_file_connect(file, true, &rc);
     hx_buf_init(&a.covered, NULL, ROWS_BYTES_MAX);
     /* After a crash SQLite's log is for a gateway to write again (sqlite/open.c): it stays as it is. */
     if (rc == SQLITE_OK) (void)sqlite3_db_config(a.tables.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
@@ -204,7 +205,7 @@ bool hx_audit_sqlite(hx_slice path, hx_audit *audit, hx_error_text error)
     bool is_known = rc == SQLITE_OK && format == HX_SQLITE_FORMAT;
     if (is_known) rc = read_links(&a);
     if (rc != SQLITE_OK)
-        hx_sqlite_explain(file, rc, a.tables.db ? sqlite3_system_errno(a.tables.db) : 0, error);
+        hx_sqlite_file_explain(file, rc, a.tables.db ? sqlite3_system_errno(a.tables.db) : 0, error);
     else if (!is_known)
         (void)hx_fail(error,
                       format == 0 ? "%s has no tables of Hapax"
