@@ -131,13 +131,16 @@ static _Noreturn void look_again(void)
     workload_compare("at the second start");
     workload_probe();
     workload_close();
+    workload_audit();
     workload_open(&w);
     workload_compare("after new claims and a restart");
     workload_outlive();
     workload_close();
+    workload_audit();
     workload_open(&w);
     workload_compare("a month later, after a restart");
     workload_close();
+    workload_audit();
     _exit(0);
 }
 

@@ -83,8 +83,7 @@ static void audit_problem(void *context, const char *sentence)
     world_wrong("the audit is broken: %s", sentence);
 }
 
-/* Whatever was cut off, torn or begun: the chain of what is left is whole, down to a checkpoint. */
-static void audit(void)
+void workload_audit(void)
 {
     hx_audit read = {.problem = audit_problem};
     hx_error_text error;
@@ -95,7 +94,6 @@ void workload_close(void)
 {
     hx_store_close(&store);
     hx_loop_free(&loop);
-    audit();
 }
 
 static bool lapsed(const truth *t)

@@ -23,6 +23,9 @@ void workload_open(const workload *w);
 /* The same, but hands back a refusal. */
 bool workload_try_open(const workload *w, hx_error_text error);
 void workload_close(void);
+/* Whatever was cut off, torn or begun: the chain of what is left is whole, down to a checkpoint. The store must be
+ * closed. */
+void workload_audit(void);
 
 /* Looks at every operation: what was acknowledged must be there, what was asked for may be, nothing else. Afterwards
  * the model knows which. */
