@@ -90,7 +90,7 @@ static void row(void *context, const hx_record *record, uint64_t sequence)
         attempt_row(a, record);
     else if (hx_export_outcome_of(record, digits, &outcome))
         hx_export_put_outcome(&a->line, &outcome);
-    (void)fwrite(a->line.data, 1, a->line.len, stdout);
+    if (a->line.len > 0) (void)fwrite(a->line.data, 1, a->line.len, stdout);
     a->line.len = 0;
 }
 
