@@ -8,6 +8,8 @@
 #include "core/retry/retry_after.h"
 #include "core/time/rfc3339.h"
 
+#define ERROR_CODE_MAX 255u /* what a server sends may be as long as it likes; ours are shorter */
+
 typedef struct {
     hx_intent *intent;
     const hx_attempts *how;
@@ -50,7 +52,7 @@ hx_careful_result hx_attempts_read(const hx_attempt_reply *got, hx_ms now, hx_ar
     if (retry_after.len > 0) result.retry_after = hx_retry_after(retry_after, now, HX_RETRY_AFTER_MAX);
     if (hx_slice_starts(field(got->head, "content-type"), HX_LIT("application/problem+json")))
         read_problem(&result, got->body);
-    result.error_code = hx_arena_copy(arena, result.error_code);
+    result.error_code = hx_arena_copy(arena, hx_slice_first(result.error_code, ERROR_CODE_MAX));
     return result;
 }
 

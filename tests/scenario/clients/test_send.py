@@ -341,6 +341,12 @@ def test_a_damaged_intent_sends_nothing(send, upstream, damage):
     assert len(keys(upstream)) == 1
 
 
+def test_a_long_error_code_of_a_server_is_cut(send, upstream):
+    upstream.on("/refunds", problem(500, "X" * 20000))
+    assert send("POST", url(upstream), "--for", "n", "--attempts", "1").code == EXIT_UNKNOWN
+    assert len(send.json("--status", "n")[1]["attempts"][0]["code"]) == 255
+
+
 def test_a_line_that_a_crash_cut_off_is_dropped(send, upstream):
     upstream.on("/refunds", in_turn(answer(500, effect=False), answer(201, b"ok", STORED)))
     send("POST", url(upstream), "-d", REFUND, "--for", "n", "--attempts", "1")
