@@ -86,7 +86,8 @@ static void judge(work *w, const hx_attempt_reply *got)
                               .client_left = left == HX_TIMEOUT_NONE || left > 0 ? left : 0};
     w->answer = hx_careful_next(&w->how->policy, &state, &result, now, hx_rand_u64());
     attempt->nothing_sent = result.nothing_sent;
-    attempt->in_doubt = w->answer.in_doubt;
+    /* What was done is told by the outcome, which is not written yet: until then it may have been done. */
+    attempt->in_doubt = w->answer.in_doubt || w->answer.verdict == HX_CAREFUL_DONE;
     attempt->status = result.status;
     attempt->ms = (uint64_t)got->duration;
     attempt->code = result.error_code;

@@ -244,7 +244,7 @@ static int perform(arguments *given, hx_intent *intent, const hx_texts *credenti
     if (is_finished)
         end = (hx_send_end){.verdict = hx_send_verdict_of(intent), .why = intent->outcome.note};
     else if (!hx_send_perform(intent, &settings, given->arena, &end, given->error))
-        return failed(given, HX_EXIT_STORE);
+        return failed(given, hx_intent_in_doubt(intent) ? HX_EXIT_UNKNOWN : HX_EXIT_STORE);
     hx_send_show(intent, end.verdict, is_finished ? HX_LIT("it was sent before") : end.why, form);
     show_csv(given, intent);
     return exit_of(end.verdict);

@@ -71,7 +71,7 @@ const hx_cmd_entry hx_send_exits[] = {
     {"0", "done"},
     {"1", "refused: the server said no, and nothing was done"},
     {"2", "usage, or the same name or key for another request; nothing was sent"},
-    {"3", "the operation can't be written down or read; nothing was sent by this call, or its result can't be kept"},
+    {"3", "the operation can't be written down or read, and nothing was done; where it may have been, it is 75"},
     {"69", "exhausted: nothing was done, and all attempts failed; --resume goes on"},
     {"75", "unknown: it may have been done; --resume asks again with the same key"},
     {0},

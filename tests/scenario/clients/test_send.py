@@ -5,6 +5,7 @@ import fnmatch
 import json
 import os
 import re
+import resource
 import signal
 import stat
 import subprocess
@@ -12,7 +13,7 @@ import time
 
 import pytest
 
-from harness import (EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Deduplicating, answer, binary, drop_after_effect,
+from harness import (EXIT_CONFIG, EXIT_STORE, EXIT_UNKNOWN, Deduplicating, Run, answer, binary, drop_after_effect,
                      hours_ahead, in_turn, killed_at_step, sanitized)
 from harness.gateway import ROOT
 
@@ -339,6 +340,15 @@ def test_a_damaged_intent_sends_nothing(send, upstream, damage):
     ran = send("--resume", "n")
     assert ran.code == EXIT_STORE and file.name in ran.stderr
     assert len(keys(upstream)) == 1
+
+
+def test_what_was_done_is_unknown_where_its_outcome_cant_be_written(send, upstream):
+    upstream.on("/refunds", answer(201, b"x" * 5000, STORED))
+    small = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)), "restore_signals": False}
+    ran = Run(["send", "POST", url(upstream), "--for", "n", "--intents", send.folder], **small)
+    assert ran.code == EXIT_UNKNOWN and "can't write the outcome" in ran.stderr and upstream.effects("/refunds") == 1
+    assert send("--status", "n").code == EXIT_UNKNOWN
+    assert send("--resume", "n").code == DONE and len(set(keys(upstream))) == 1
 
 
 def test_a_long_error_code_of_a_server_is_cut(send, upstream):
