@@ -69,7 +69,7 @@ def test_a_clock_that_is_set_while_the_gateway_runs_moves_no_attempt(start_hooks
         clock.set_ahead(hours)
     wait_attempts(hooks, endpoint, event, 2)
     first, second = upstream.received("/hook")
-    assert 5 <= second.at - first.at < 25
+    assert 4 <= second.at - first.at < 25  # five seconds after the first began, which took a while to arrive
     assert hooks.delivery(endpoint, event)["state"] == "pending"
 
 

@@ -20,7 +20,7 @@ class Installed:
         self.folder = folder
         subprocess.run(["meson", "install", "-C", binary().parents[1], "--no-rebuild", "--quiet", "--tags",
                         "devel,runtime", "--destdir", folder],
-                       check=True, capture_output=True, timeout=HANG_S)
+                       check=True, capture_output=True, timeout=4 * HANG_S)
         self.library = next(folder.rglob("libhapax.so"))
         self.env = environment({"PKG_CONFIG_PATH": str(self.library.parent / "pkgconfig"),
                                 "PKG_CONFIG_SYSROOT_DIR": str(folder), "LD_LIBRARY_PATH": str(self.library.parent)})
@@ -53,7 +53,7 @@ class Installed:
     def run(self, program, *words, env=None, given=None):
         """Runs it; returns (exit code, standard output, standard error)."""
         process = self.start(program, *words, env=env)
-        out, errors = process.communicate(given, timeout=HANG_S)
+        out, errors = process.communicate(given, timeout=4 * HANG_S)
         return process.returncode, out, errors
 
     def well(self, program, *words, **more):
