@@ -188,15 +188,27 @@ static bool read_secret(hx_intents *intents, hx_error_text error)
 }
 
 /* Makes the folder and those above it. */
+/* Makes a folder unless there is one. A new one is synced in its parent, if that can be read: without it, a power cut
+ * would take the first intent along, and its key. */
+static bool make_folder(char *path)
+{
+    if (mkdir(path, 0700) != 0) return errno == EEXIST;
+    char *slash = strrchr(path, '/');
+    if (slash) *slash = '\0';
+    (void)sync_directory(!slash ? "." : slash == path ? "/" : path);
+    if (slash) *slash = '/';
+    return true;
+}
+
 static bool make_directory(char *path)
 {
     for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
-        bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
+        bool made = make_folder(path);
         *slash = '/';
         if (!made) return false;
     }
-    return mkdir(path, 0700) == 0 || errno == EEXIST;
+    return make_folder(path);
 }
 
 bool hx_intents_open(const char *directory, hx_intents *intents, hx_error_text error)

@@ -49,6 +49,7 @@ static void put_progress(hx_work *work)
     work->notes.progress = work->given.progress;
 }
 
+/* The lease was renewed, whatever became of the progress text. */
 static void renew_noted(hx_work *work)
 {
     hx_work_answer(work, 200);
@@ -128,16 +129,22 @@ static void put_checkpoint(hx_work *work)
     work->is_new = out.len <= HX_WORK_CHECKPOINTS_BYTES;
 }
 
-static void checkpoint_noted(hx_work *work)
+static void answer_if_written(hx_work *work)
 {
-    if (!work->is_new)
-        hx_admin_refuse(work->call, HX_ADMIN_TOO_LARGE, HX_LIT("The checkpoints of an operation have up to 64 KiB."),
-                        NULL);
-    else if (work->store.result != HX_STORE_OK)
+    if (work->store.result != HX_STORE_OK)
         hx_admin_refuse(work->call, work->store.result == HX_STORE_FULL ? HX_ADMIN_FULL : HX_ADMIN_IN_DOUBT, HX_EMPTY,
                         NULL);
     else
         hx_work_answer(work, 200);
+}
+
+static void checkpoint_noted(hx_work *work)
+{
+    if (work->is_new)
+        answer_if_written(work);
+    else
+        hx_admin_refuse(work->call, HX_ADMIN_TOO_LARGE, HX_LIT("The checkpoints of an operation have up to 64 KiB."),
+                        NULL);
 }
 
 static void checkpoint_read(hx_store_call *store)
@@ -322,7 +329,7 @@ static void cancel_read(hx_store_call *store)
     if (work->record.state != HX_PROCESSING && work->record.state != HX_UNKNOWN)
         answer_fenced(work);
     else
-        hx_work_note(work, put_cancel, renew_noted);
+        hx_work_note(work, put_cancel, answer_if_written);
 }
 
 void hx_admin_cancel_work(hx_admin_call *call)

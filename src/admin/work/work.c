@@ -131,10 +131,14 @@ static void notes_read(hx_store_call *store)
     hx_work *work = HX_OWNER(store, hx_work, store);
     hx_error_text error;
     work->notes = (hx_work_notes){.progress = HX_EMPTY, .cancel = HX_EMPTY, .checkpoints = HX_EMPTY};
-    if (store->result == HX_STORE_OK && work->item.version > 0 &&
-        hx_json_read(&notes_shape, HX_JSON_STORED, work->item.meta, work->call->arena, &work->notes, error))
-        work->notes.checkpoints = work->item.body;
-    if (store->result != HX_STORE_OK || !work->change) {
+    if (store->result != HX_STORE_OK ||
+        (work->item.version > 0 &&
+         !hx_json_read(&notes_shape, HX_JSON_STORED, work->item.meta, work->call->arena, &work->notes, error))) {
+        hx_admin_refuse(work->call, HX_ADMIN_IN_DOUBT, HX_EMPTY, NULL); /* no checkpoints would be another statement */
+        return;
+    }
+    work->notes.checkpoints = work->item.body;
+    if (!work->change) {
         work->noted(work);
         return;
     }

@@ -37,10 +37,14 @@ const char *hx_question_read(hx_request *r)
         if (wrong) return wrong;
     }
     if (method.len == 0 || path.len == 0) return "The query must have the parameters method and path.";
+    if (!hx_slice_is_token(method)) return "The parameter method is no method.";
+    if (path.ptr[0] != '/' || hx_slice_find(path, '?') != SIZE_MAX)
+        return "The parameter path must begin with a slash, and have no query.";
     if (hx_path_normalize(path, r->arena, &normal) != HX_PATH_OK) return "The parameter path is no path.";
     const hx_policy *route = hx_policy_find(policies, method, normal);
     r->policy = route ? route : &policies->defaults;
-    if (r->policy->mode != HX_MODE_PROTECT) return "That request is not protected, so nothing is known of it.";
+    if (r->policy->mode != HX_MODE_PROTECT || (!route && hx_method_is_safe(method)))
+        return "That request is not protected, so nothing is known of it.";
     if (r->policy->key.from && !r->policy->key.prefer_header)
         return "The key of that request is made from its parts: repeat the request itself.";
     r->route = route ? route->name : hx_arena_printf(r->arena, "%.*s %.*s", HX_FMT(method), HX_FMT(normal));
@@ -59,8 +63,16 @@ static void put_outcome(hx_buf *out, const hx_record *found)
     hx_json_put_time(out, "expires_at", found->expires_at);
 }
 
+/* Whether the operation is there, and was claimed with another proof than the caller's. */
+static bool is_hidden(const hx_request *r, const hx_record *found)
+{
+    return found->state != HX_ABSENT && found->state != HX_EXPIRED && !found->unreadable &&
+           !hx_lifecycle_is_proven(found, &r->claimant);
+}
+
 static hx_step_result answer(hx_request *r, const hx_record *found)
 {
+    if (is_hidden(r, found)) return hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
     hx_state state = found->unreadable ? HX_UNKNOWN : found->state;
     hx_buf out;
     hx_buf_init(&out, r->arena, BODY_BYTES_MAX);
@@ -99,14 +111,11 @@ static hx_step_result was_read(hx_request *r)
 {
     if (r->call->result != HX_STORE_OK) return refuse_for_now(r, HX_ERROR_STORE_UNAVAILABLE);
     r->found = r->call->found;
-    bool is_there = r->found.state != HX_ABSENT && r->found.state != HX_EXPIRED;
     if (r->found.state == HX_ABSENT && r->alias.name <= r->policy->formerly_count) {
         read_next(r);
         return HX_PARKED;
     }
-    if (is_there && !r->found.unreadable && !hx_lifecycle_is_proven(&r->found, &r->claimant))
-        return hx_request_refuse(r, HX_ERROR_REPLAY_NOT_AUTHORIZED, HX_EMPTY);
-    if (r->found.state != HX_PROCESSING || r->ask_wait == 0) return answer(r, &r->found);
+    if (r->found.state != HX_PROCESSING || r->ask_wait == 0 || is_hidden(r, &r->found)) return answer(r, &r->found);
     hx_store_watch(r->worker->gateway->store, hx_request_prepare_call(r), &r->op, r->found.epoch);
     hx_request_start_timer(r, r->ask_wait);
     return HX_PARKED;

@@ -83,6 +83,9 @@ def test_an_operation_of_a_renamed_route_is_found(start_gateway, upstream):
     ("?method=POST&path=/refunds&other=1", True, "request_malformed"),
     ("?method=POST&path=/refunds&wait=1h", True, "request_malformed"),
     ("?method=POST&path=/open", True, "request_malformed"), ("?method=POST&path=/natural", True, "request_malformed"),
+    ("?method=POST&path=refunds", True, "request_malformed"),
+    ("?method=POST&path=/refunds%3Fx=1", True, "request_malformed"),
+    ("?method=PO%20ST&path=/refunds", True, "request_malformed"), ("?method=GET&path=/x", True, "request_malformed"),
     ("?method=POST&path=/refunds", False, "idempotency_key_missing"),
 ])
 def test_a_question_that_can_not_be_answered_says_why(start_gateway, upstream, query, key, error):
