@@ -240,7 +240,7 @@ static void a_constant_rate_stops_growing(void **state)
     for (unsigned day = KEPT_DAYS; day < DAYS; day++) {
         assert_int_equal(count[day], count[KEPT_DAYS]);
         if (day < DAYS / 2 && bytes[day] > most) most = bytes[day];
-        if (day >= DAYS / 2) assert_in_range(bytes[day], 0, most + most / 10);
+        if (day >= DAYS / 2) assert_in_range(bytes[day], 0, most + most / 5); /* SQLite's log comes and goes */
     }
 }
 
