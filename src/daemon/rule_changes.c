@@ -274,7 +274,7 @@ size_t hx_changes_check(const hx_policy_set *next, const hx_store_rules *live, c
 /* Whether operations that begin under this name now would be known by another one. */
 static bool joins(const hx_policy_set *next, const hx_policy *route, hx_slice identity)
 {
-    return route_called(next, identity) == route && !hx_slice_eq(identity, hx_policy_identity(route));
+    return route && route_called(next, identity) == route && !hx_slice_eq(identity, hx_policy_identity(route));
 }
 
 /* Whether two different rules have the same version by chance, so that the store would take operations of one for the
